@@ -1,0 +1,11 @@
+/* Lockstep: data-parallel training whose result does not depend on the machines. Includes all. */
+#ifndef LOCKSTEP_LOCKSTEP_H
+#define LOCKSTEP_LOCKSTEP_H
+
+#include <lockstep/coll.h>
+#include <lockstep/comm.h>
+#include <lockstep/status.h>
+#include <lockstep/types.h>
+#include <lockstep/version.h>
+
+#endif
