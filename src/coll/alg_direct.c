@@ -1,0 +1,158 @@
+/* direct: every member reduces its own segment from everybody's messages, in tree order, and sends
+ * the result to everybody. All messages of a chunk are under way at once: two latencies, whatever
+ * the number of members; bandwidth-optimal. (The reduce-scatter + all-gather of Rabenseifner 2004
+ * with pairwise exchange.)
+ */
+#include "coll/algorithm.h"
+
+const lsi_reduce_algorithm lsi_reduce_algorithms[LSI_ALGORITHM_COUNT] = {
+    [LSI_DIRECT] = lsi_direct_reduce,
+    [LSI_HD] = lsi_hd_reduce,
+    [LSI_RING] = lsi_ring_reduce,
+    [LSI_TREE] = lsi_tree_reduce,
+};
+
+int lsi_parts(size_t count, size_t element, size_t scale)
+{
+    size_t parts = (count * element + LSI_CHUNK_BYTES * scale - 1) / (LSI_CHUNK_BYTES * scale);
+    if (parts < 1)
+        parts = 1;
+    return parts < LSI_MAX_PARTS ? (int)parts : LSI_MAX_PARTS - 1;
+}
+
+void lsi_part(size_t count, int parts, int p, size_t *from, size_t *to)
+{
+    size_t size = ((count + (size_t)parts - 1) / (size_t)parts + 15) & ~(size_t)15;
+    size_t a = size * (size_t)p, b = a + size;
+    *from = a < count ? a : count;
+    *to = b < count ? b : count;
+}
+
+enum { INPUT, RESULT }; /* phases */
+
+typedef struct direct {
+    const lsi_reduction *r;
+    lsi_schedule *s;
+    int parts;
+    const lsi_tree_plan *plan; /* merges everybody's node lists */
+    int n_in, at_self;         /* inputs of the plan; ours begin at at_self */
+    const void **in;
+    char *scratch[LSI_CHUNK_WINDOW];
+    size_t scratch_part; /* bytes of one vector in it */
+    int *got_result;     /* [n * WINDOW] step that received the result of (member, part) */
+    int *merged;         /* [WINDOW] */
+} direct;
+
+/* Member m's part p as a range of the vector. */
+static size_t segment_part(const direct *d, int m, int p, size_t *from)
+{
+    size_t lo, hi, a, b;
+    lsi_part(d->r->count, d->r->team->n, m, &lo, &hi);
+    lsi_part(hi - lo, d->parts, p, &a, &b);
+    *from = lo + a;
+    return b - a;
+}
+
+static int wants_result(const lsi_reduction *r, int m)
+{
+    return r->root < 0 || r->root == m;
+}
+
+/* Our inputs for the segments of the others, and their results back to us. */
+static void exchange_others(direct *d, int p)
+{
+    const lsi_reduction *r = d->r;
+    const lsi_team *t = r->team;
+    for (int i = 1; i < t->n; i++) {
+        int m = (t->self + i) % t->n, first = d->s->n;
+        size_t from, n = segment_part(d, m, p, &from);
+        if (!n)
+            continue;
+        int window = m * LSI_CHUNK_WINDOW + p % LSI_CHUNK_WINDOW;
+        int after = wants_result(r, t->self) && p >= LSI_CHUNK_WINDOW ? d->got_result[window] : -1;
+        for (int j = 0; j < r->n_mine; j++)
+            lsi_add_send(d->s, lsi_team_rank(t, m), lsi_tag(INPUT, j, 0, p),
+                         lsi_at(r->mine[j], from, r->element), n * r->element, after);
+        if (!wants_result(r, t->self))
+            continue;
+        int end = d->s->n;
+        d->got_result[window] =
+            lsi_add_recv(d->s, lsi_team_rank(t, m), lsi_tag(RESULT, 0, 0, p),
+                         lsi_at_mut(r->work, from, r->element), n * r->element, -1);
+        lsi_after_range(d->s, first, end); /* the result may overwrite the input */
+    }
+}
+
+/* The others' inputs for our segment, the sum, and its way to those who want it. */
+static void reduce_own(direct *d, int p)
+{
+    const lsi_reduction *r = d->r;
+    const lsi_team *t = r->team;
+    size_t from, n = segment_part(d, t->self, p, &from);
+    if (!n)
+        return;
+    int w = p % LSI_CHUNK_WINDOW, first = d->s->n, k = 0;
+    int after = p >= LSI_CHUNK_WINDOW ? d->merged[w] : -1;
+    for (int m = 0; m < t->n; m++) {
+        lsi_tree_node nodes[LSI_TREE_MAX_NODES];
+        lsi_span span = lsi_team_span(t, m);
+        int n_nodes = lsi_tree_nodes(t->leaves, span.first, span.end, nodes);
+        for (int j = 0; j < n_nodes; j++, k++) {
+            if (m == t->self) {
+                d->in[k] = lsi_at(r->mine[j], from, r->element);
+                continue;
+            }
+            char *place = d->scratch[w] + (size_t)k * d->scratch_part;
+            d->in[k] = place;
+            lsi_add_recv(d->s, lsi_team_rank(t, m), lsi_tag(INPUT, j, 0, p), place,
+                         n * r->element, after);
+        }
+    }
+    int end = d->s->n;
+    void *out = lsi_at_mut(r->work, from, r->element);
+    d->merged[w] = lsi_add_merge(d->s, d->plan, d->in, &out, n, -1);
+    lsi_after_range(d->s, first, end);
+    for (int i = 1; i < t->n; i++) {
+        int m = (t->self + i) % t->n;
+        if (wants_result(r, m))
+            lsi_add_send(d->s, lsi_team_rank(t, m), lsi_tag(RESULT, 0, 0, p), out, n * r->element,
+                         d->merged[w]);
+    }
+}
+
+/* The plan over all members' node lists, and scratch for what is received. */
+static int prepare(direct *d)
+{
+    const lsi_team *t = d->r->team;
+    lsi_tree_node *nodes = lsi_schedule_alloc(d->s, sizeof *nodes * (size_t)(t->leaves + 1));
+    if (!nodes)
+        return 0;
+    for (int m = 0; m < t->n; m++) {
+        lsi_span span = lsi_team_span(t, m);
+        d->n_in += lsi_tree_nodes(t->leaves, span.first, span.end, nodes + d->n_in);
+    }
+    d->plan = lsi_schedule_plan(d->s, t->leaves, nodes, d->n_in, NULL, NULL);
+    d->in = lsi_schedule_alloc(d->s, sizeof *d->in * (size_t)d->n_in);
+    d->got_result = lsi_schedule_alloc(d->s, sizeof(int) * (size_t)t->n * LSI_CHUNK_WINDOW);
+    d->merged = lsi_schedule_alloc(d->s, sizeof(int) * LSI_CHUNK_WINDOW);
+    size_t from, own = segment_part(d, t->self, 0, &from);
+    d->scratch_part = (own * d->r->element + 63) & ~(size_t)63;
+    int windows = d->parts < LSI_CHUNK_WINDOW ? d->parts : LSI_CHUNK_WINDOW;
+    for (int w = 0; w < windows; w++)
+        d->scratch[w] = lsi_schedule_alloc(d->s, d->scratch_part * (size_t)d->n_in);
+    return d->s->broken == LS_OK;
+}
+
+void lsi_direct_reduce(lsi_schedule *s, const lsi_reduction *r)
+{
+    direct d = {.r = r, .s = s};
+    size_t lo, hi;
+    lsi_part(r->count, r->team->n, 0, &lo, &hi);
+    d.parts = lsi_parts(hi - lo, r->element, 1);
+    if (!prepare(&d))
+        return;
+    for (int p = 0; p < d.parts; p++) {
+        exchange_others(&d, p);
+        reduce_own(&d, p);
+    }
+}

@@ -1,0 +1,111 @@
+/* The board: where the ranks of one host meet in shared memory.
+ *
+ * Each operation of a communicator has a slot for every local member. A rank posts what it called
+ * and where its buffers lie, and everybody reads everybody's slot: one cache line each way is the
+ * whole cost of a small all-reduce.
+ *
+ * Invariants:
+ * 1. A slot is written by its owner only. `state` = operation number * 8 + phase only grows; what
+ *    a phase announces is written before the state is released.
+ * 2. Every operation waits until all members have entered it. A rank has at most
+ *    LSI_BOARD_ACTIVE operations under way, so whoever has entered operation s has completed all
+ *    up to s - ACTIVE, and with 2 * ACTIVE slots no slot is overwritten that anyone still reads.
+ * 3. A box (the place for small messages) is reused by its owner only after every member has
+ *    told, by `oldest`, that it has completed the operation that used it.
+ */
+#ifndef LSI_COLL_BOARD_H
+#define LSI_COLL_BOARD_H
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "transport/wire.h"
+
+#define LSI_BOARD_ACTIVE 8
+#define LSI_BOARD_SLOTS (2 * LSI_BOARD_ACTIVE)
+#define LSI_BOARD_BOXES LSI_BOARD_SLOTS
+#define LSI_BOARD_BOX_BYTES ((size_t)16 << 10)
+#define LSI_BOARD_INLINE 56
+
+typedef enum lsi_phase {
+    LSI_PHASE_ENTERED = 1, /* posted */
+    LSI_PHASE_WORKED,      /* has read and written all it wanted in others' buffers */
+    LSI_PHASE_RESULT,      /* two-level, leader: the result stands in its buffer */
+    LSI_PHASE_COPIED       /* two-level: has copied the result */
+} lsi_phase;
+
+enum { /* lsi_slot.flags */
+       LSI_SLOT_SEND_SHARED = 1, /* `send` is an offset in the segment, else an address */
+       LSI_SLOT_RECV_SHARED = 2,
+       LSI_SLOT_BOXED = 4,   /* the input stands in the box */
+       LSI_SLOT_CAN_READ = 8 /* this process may read and write its peers' memory (CMA) */
+};
+
+/* Two cache lines: what the peers always read, and what they read only when something differs. */
+typedef struct lsi_slot {
+    _Alignas(128) _Atomic uint32_t state;
+    uint32_t signature;
+    union {
+        uint8_t data[LSI_BOARD_INLINE];
+        struct {
+            uint64_t send, recv;
+            uint64_t oldest; /* the owner's oldest operation that is not complete */
+            uint32_t flags, box;
+            uint64_t lists; /* two-level, leader: offset of its node list beyond the first */
+        };
+    };
+    _Alignas(64) lsi_wire_call call;
+} lsi_slot;
+_Static_assert(sizeof(lsi_slot) == 128, "two lines");
+
+typedef struct lsi_board_head {
+    _Alignas(128) _Atomic int32_t aborted; /* 0, 1 while the text is written, then the status */
+    int32_t by;
+    char text[1000];
+    _Alignas(64) _Atomic uint32_t users;
+} lsi_board_head;
+
+typedef struct lsi_board {
+    lsi_board_head *head;
+    lsi_slot *slots; /* [LSI_BOARD_SLOTS][members] */
+    char *boxes;     /* [members][LSI_BOARD_BOXES][LSI_BOARD_BOX_BYTES] */
+    int members, self;
+    uint64_t box_used[LSI_BOARD_BOXES]; /* last operation that used own box i */
+    uint64_t done_below;                /* every member has completed all operations below */
+} lsi_board;
+
+/* Bytes of shared memory for a board of `members`. */
+size_t lsi_board_bytes(int members);
+/* Use the (zeroed) memory as board; the same on every member. */
+void lsi_board_attach(lsi_board *board, void *memory, int members, int self);
+
+static inline lsi_slot *lsi_board_slot(const lsi_board *b, uint64_t seq, int member)
+{
+    return &b->slots[(size_t)(seq % LSI_BOARD_SLOTS) * (size_t)b->members + (size_t)member];
+}
+
+static inline char *lsi_board_box(const lsi_board *b, int member, uint32_t box)
+{
+    return b->boxes +
+           ((size_t)member * LSI_BOARD_BOXES + box % LSI_BOARD_BOXES) * LSI_BOARD_BOX_BYTES;
+}
+
+static inline uint32_t lsi_board_state(uint64_t seq, lsi_phase phase)
+{
+    return (uint32_t)(seq * 8) + (uint32_t)phase;
+}
+
+/* Has this slot's owner reached `phase` of operation `seq`? */
+static inline int lsi_board_reached(const lsi_slot *slot, uint64_t seq, lsi_phase phase)
+{
+    uint32_t state = atomic_load_explicit(&slot->state, memory_order_acquire);
+    return (int32_t)(state - lsi_board_state(seq, phase)) >= 0;
+}
+
+/* A free box of our own, marked as used by `seq`. */
+uint32_t lsi_board_take_box(lsi_board *board, uint64_t seq);
+/* Record a failure for the other members (the first wins). */
+void lsi_board_abort(lsi_board *board, int by, int status, const char *text);
+
+#endif

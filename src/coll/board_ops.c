@@ -1,0 +1,266 @@
+/* Running an operation on the board: post, wait for all, work, wait for all.
+ *
+ * Small inputs are copied into the slot (one cache line) or a box, so the operation ends when all
+ * have entered. Large ones stay where they are: in the shared segment they are read and written
+ * in place, in private memory through process_vm_readv and writev (one copy instead of two).
+ * Where the system forbids that, the operation goes over the rings instead, as messages.
+ */
+#include "coll/board_ops.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/uio.h>
+
+#define BOX_SHARED ((size_t)2048)       /* up to here a copy beats a second round */
+#define BOX_FOREIGN ((size_t)4096)      /* a system call costs more */
+#define BOX_CROWDED LSI_BOARD_BOX_BYTES /* a second round costs context switches */
+
+size_t lsi_board_contribution(const ls_comm *comm, const lsi_call *call)
+{
+    size_t bytes = call->count * call->element;
+    switch (call->coll) {
+    case LSI_REDUCE_SCATTER:
+    case LSI_ALLTOALL:
+    case LSI_SCATTER: return bytes * (size_t)comm->size;
+    case LSI_ALLGATHERV: {
+        size_t largest = 0;
+        for (int i = 0; i < comm->size; i++)
+            if (call->recv_counts[i] > largest)
+                largest = call->recv_counts[i];
+        return largest * call->element;
+    }
+    default: return bytes;
+    }
+}
+
+/* Do we bring anything, and how much of it is ours? */
+static size_t own_contribution(const ls_comm *comm, const lsi_call *call, size_t most)
+{
+    if ((call->coll == LSI_BROADCAST || call->coll == LSI_SCATTER) && comm->rank != call->root)
+        return 0;
+    if (call->coll == LSI_ALLGATHERV)
+        return call->recv_counts[comm->rank] * call->element;
+    return most;
+}
+
+static int is_shared(const lsi_world *w, const void *p)
+{
+    const char *c = p;
+    return c >= w->host.base && c < w->host.base + w->host.bytes;
+}
+
+static uint64_t place_of(const lsi_world *w, const void *p)
+{
+    return is_shared(w, p) ? (uint64_t)((const char *)p - w->host.base) : (uint64_t)(uintptr_t)p;
+}
+
+static void post_buffers(ls_request *r, lsi_slot *slot, size_t most)
+{
+    ls_comm *comm = r->comm;
+    lsi_world *w = comm->world;
+    int shared = is_shared(w, r->call.send);
+    slot->flags = (shared ? LSI_SLOT_SEND_SHARED : 0u) |
+                  (is_shared(w, r->call.recv) ? LSI_SLOT_RECV_SHARED : 0u) |
+                  (w->can_read ? LSI_SLOT_CAN_READ : 0u);
+    slot->send = place_of(w, r->call.send);
+    slot->recv = place_of(w, r->call.recv);
+    slot->oldest = comm->oldest;
+    size_t limit = w->spins < 100 ? BOX_CROWDED : shared ? BOX_SHARED : BOX_FOREIGN;
+    size_t own = own_contribution(comm, &r->call, most);
+    if (most <= limit) {
+        slot->box = lsi_board_take_box(&comm->board, r->seq);
+        slot->flags |= LSI_SLOT_BOXED;
+        memcpy(lsi_board_box(&comm->board, comm->board.self, slot->box), r->call.send, own);
+    }
+}
+
+void lsi_board_post(ls_request *r)
+{
+    ls_comm *comm = r->comm;
+    lsi_slot *slot = lsi_board_slot(&comm->board, r->seq, comm->board.self);
+    size_t most = lsi_board_contribution(comm, &r->call);
+    slot->signature = lsi_call_signature(&r->call.what);
+    slot->call = r->call.what;
+    if (most <= LSI_BOARD_INLINE) {
+        size_t own = own_contribution(comm, &r->call, most);
+        if (own == 8) /* the common sizes without a call */
+            memcpy(slot->data, r->call.send, 8);
+        else if (own)
+            memcpy(slot->data, r->call.send, own);
+    } else {
+        post_buffers(r, slot, most);
+    }
+    lsi_board_publish(r, LSI_PHASE_ENTERED);
+}
+
+void lsi_board_publish(ls_request *r, lsi_phase phase)
+{
+    ls_comm *comm = r->comm;
+    lsi_slot *slot = lsi_board_slot(&comm->board, r->seq, comm->board.self);
+    atomic_store_explicit(&slot->state, lsi_board_state(r->seq, phase), memory_order_release);
+    r->seen = 0;
+    lsi_world_ring(comm->world);
+}
+
+int lsi_board_all(ls_request *r, lsi_phase phase)
+{
+    const lsi_board *b = &r->comm->board;
+    for (; r->seen < b->members; r->seen++)
+        if (r->seen != b->self &&
+            !lsi_board_reached(lsi_board_slot(b, r->seq, r->seen), r->seq, phase))
+            return 0;
+    return 1;
+}
+
+/* Somebody called something else. */
+static ls_status mismatch(ls_request *r, int i)
+{
+    ls_comm *comm = r->comm;
+    const lsi_slot *slot = lsi_board_slot(&comm->board, r->seq, i);
+    char ours[LSI_DESCRIBE_MAX], theirs[LSI_DESCRIBE_MAX], text[LSI_ERROR_MAX];
+    lsi_wire_call other = slot->call;
+    snprintf(text, sizeof text,
+             "mismatched calls: operation %llu is %s on rank %d and %s on rank %d (all ranks must "
+             "call the same collectives in the same order)",
+             (unsigned long long)r->seq, lsi_call_describe(&r->call.what, ours, sizeof ours),
+             comm->rank, lsi_call_describe(&other, theirs, sizeof theirs), comm->locals[i]);
+    return lsi_comm_fail(comm, LS_ERR_MISMATCH, text);
+}
+
+ls_status lsi_board_entered(ls_request *r)
+{
+    ls_comm *comm = r->comm;
+    lsi_board *b = &comm->board;
+    uint32_t signature = lsi_board_slot(b, r->seq, b->self)->signature;
+    for (; r->seen < b->members; r->seen++) {
+        const lsi_slot *slot = lsi_board_slot(b, r->seq, r->seen);
+        if (r->seen == b->self)
+            continue;
+        if (!lsi_board_reached(slot, r->seq, LSI_PHASE_ENTERED))
+            return LS_IN_PROGRESS;
+        if (slot->signature != signature)
+            return mismatch(r, r->seen);
+    }
+    return LS_OK;
+}
+
+const char *lsi_board_input(const ls_request *r, int i)
+{
+    const lsi_board *b = &r->comm->board;
+    const lsi_slot *slot = lsi_board_slot(b, r->seq, i);
+    if (lsi_board_contribution(r->comm, &r->call) <= LSI_BOARD_INLINE)
+        return (const char *)slot->data;
+    if (slot->flags & LSI_SLOT_BOXED)
+        return lsi_board_box(b, i, slot->box);
+    if (slot->flags & LSI_SLOT_SEND_SHARED)
+        return r->comm->world->host.base + slot->send;
+    return i == b->self ? r->call.send : NULL;
+}
+
+static ls_status foreign(ls_request *r, int i, ssize_t moved, size_t bytes)
+{
+    if (moved == (ssize_t)bytes)
+        return LS_OK;
+    char call[LSI_DESCRIBE_MAX], text[LSI_ERROR_MAX];
+    snprintf(text, sizeof text, "%s: cannot reach the memory of rank %d: %s",
+             lsi_call_describe(&r->call.what, call, sizeof call), r->comm->locals[i],
+             moved < 0 ? strerror(errno) : "partial copy");
+    lsi_world_look(r->comm->world); /* its death may be known by now, which says more */
+    if (r->comm->failed != LS_OK)
+        return lsi_comm_failed(r->comm);
+    return lsi_comm_fail(r->comm, LS_ERR_PEER_DEAD, text);
+}
+
+static pid_t pid_of(const ls_comm *comm, int i)
+{
+    return comm->world->host.block->ranks[comm->ranks[comm->locals[i]]].pid;
+}
+
+ls_status lsi_board_read(ls_request *r, int i, size_t offset, void *to, size_t bytes)
+{
+    const char *in = lsi_board_input(r, i);
+    if (in) {
+        memcpy(to, in + offset, bytes);
+        return LS_OK;
+    }
+    uint64_t at = lsi_board_slot(&r->comm->board, r->seq, i)->send + offset;
+    struct iovec here = {to, bytes}, there = {(void *)(uintptr_t)at, bytes};
+    return foreign(r, i, process_vm_readv(pid_of(r->comm, i), &here, 1, &there, 1, 0), bytes);
+}
+
+ls_status lsi_board_write(ls_request *r, int i, size_t offset, const void *from, size_t bytes)
+{
+    const lsi_slot *slot = lsi_board_slot(&r->comm->board, r->seq, i);
+    uint64_t at = slot->recv + offset;
+    if (slot->flags & LSI_SLOT_RECV_SHARED) {
+        memcpy(r->comm->world->host.base + at, from, bytes);
+        return LS_OK;
+    }
+    struct iovec here = {(void *)(uintptr_t)from, bytes}, there = {(void *)(uintptr_t)at, bytes};
+    return foreign(r, i, process_vm_writev(pid_of(r->comm, i), &here, 1, &there, 1, 0), bytes);
+}
+
+/* What the slots say, once all have entered: equal on every member, as all read the same. */
+typedef struct survey {
+    int stable;  /* every input that is read stands in a slot or box */
+    int foreign; /* somebody's buffer lies in private memory */
+    int able;    /* everybody may read and write its peers' memory */
+} survey;
+
+static survey look_around(ls_request *r)
+{
+    ls_comm *comm = r->comm;
+    lsi_board *b = &comm->board;
+    survey s = {1, 0, 1};
+    uint64_t oldest = UINT64_MAX;
+    int rooted = r->call.coll == LSI_BROADCAST || r->call.coll == LSI_SCATTER;
+    if (lsi_board_contribution(comm, &r->call) <= LSI_BOARD_INLINE)
+        return s;
+    for (int i = 0; i < b->members; i++) {
+        const lsi_slot *slot = lsi_board_slot(b, r->seq, i);
+        if (slot->oldest < oldest)
+            oldest = slot->oldest;
+        if (!(slot->flags & LSI_SLOT_BOXED) && !(rooted && comm->locals[i] != r->call.root))
+            s.stable = 0;
+        if (!(slot->flags & LSI_SLOT_SEND_SHARED) || !(slot->flags & LSI_SLOT_RECV_SHARED))
+            s.foreign = 1;
+        if (!(slot->flags & LSI_SLOT_CAN_READ))
+            s.able = 0;
+    }
+    if (oldest > b->done_below)
+        b->done_below = oldest;
+    return s;
+}
+
+static int is_reduction(lsi_coll coll)
+{
+    return coll == LSI_ALLREDUCE || coll == LSI_REDUCE || coll == LSI_REDUCE_SCATTER;
+}
+
+ls_status lsi_board_step(ls_request *r)
+{
+    if (r->phase == 0) {
+        LSI_TRY(lsi_board_entered(r));
+        survey s = look_around(r);
+        if (!s.stable && s.foreign && !s.able) {
+            r->step = lsi_schedule_progress;
+            LSI_TRY(lsi_build_schedule(r));
+            return lsi_schedule_progress(r);
+        }
+        LSI_TRY(is_reduction(r->call.coll) ? lsi_board_reduce(r, s.stable) : lsi_board_move(r));
+        if (s.stable)
+            return LS_OK;
+        r->phase = 1;
+        lsi_board_publish(r, LSI_PHASE_WORKED);
+    }
+    return lsi_board_all(r, LSI_PHASE_WORKED) ? LS_OK : LS_IN_PROGRESS;
+}
+
+ls_status lsi_board_then_schedule(ls_request *r)
+{
+    LSI_TRY(lsi_board_entered(r));
+    r->step = lsi_schedule_progress;
+    LSI_TRY(lsi_build_schedule(r));
+    return lsi_schedule_progress(r);
+}

@@ -1,0 +1,41 @@
+/* Collectives of one host on its board. */
+#ifndef LSI_COLL_BOARD_OPS_H
+#define LSI_COLL_BOARD_OPS_H
+
+#include "coll/comm.h"
+
+#define LSI_CMA_CHUNK ((size_t)128 << 10) /* foreign memory is read in pieces of this size */
+
+/* Announce the operation on the board; r->step becomes the one that runs it. */
+void lsi_board_post(ls_request *r);
+/* Have all local members entered? LS_OK, LS_IN_PROGRESS, or LS_ERR_MISMATCH (all are told). */
+ls_status lsi_board_entered(ls_request *r);
+/* Have all local members reached `phase`? r->seen counts them; it starts at 0 for each phase. */
+int lsi_board_all(ls_request *r, lsi_phase phase);
+/* Announce a phase of our own. */
+void lsi_board_publish(ls_request *r, lsi_phase phase);
+/* Steps: direct on the board; or entry on the board, then the schedule. */
+ls_status lsi_board_step(ls_request *r);
+ls_status lsi_board_then_schedule(ls_request *r);
+
+/* The work itself, once everybody has entered (board_reduce.c, board_move.c). `stable`: all inputs
+ * stand in slots or boxes, so nobody's buffers are touched by others. */
+ls_status lsi_board_reduce(ls_request *r, int stable);
+ls_status lsi_board_move(ls_request *r);
+
+/* Where member i's input can be read, or NULL if only by lsi_board_read. */
+const char *lsi_board_input(const ls_request *r, int i);
+/* Copy from the input (or result) buffer of local member i, wherever it lies. */
+ls_status lsi_board_read(ls_request *r, int i, size_t offset, void *to, size_t bytes);
+ls_status lsi_board_write(ls_request *r, int i, size_t offset, const void *from, size_t bytes);
+/* Bytes that this operation's contributor brings (0 where a rank brings nothing). */
+size_t lsi_board_contribution(const ls_comm *comm, const lsi_call *call);
+
+/* schedule_build.c: append the steps of the call over messages. */
+ls_status lsi_build_schedule(ls_request *r);
+/* two_level.c */
+int lsi_two_level_serves(const ls_comm *comm, const lsi_call *call);
+ls_status lsi_two_level_start(ls_request *r);
+ls_status lsi_two_level_step(ls_request *r);
+
+#endif

@@ -1,0 +1,108 @@
+/* Reductions on the board, in tree order.
+ *
+ * Stable inputs (small): every rank that wants the result reads all inputs and sums them itself.
+ * Otherwise each rank owns a segment: it reads that part of everybody's input where it lies, sums
+ * it once and writes it where everybody reads it. Cost: one read of each input and one write of
+ * each output, shared by all ranks; nothing is staged.
+ */
+#include <string.h>
+
+#include "coll/board_ops.h"
+#include "coll/reduce.h"
+
+/* Our share of `count` elements: whole cache lines. */
+static void own_segment(const ls_comm *comm, size_t count, size_t element, size_t *from,
+                        size_t *to)
+{
+    size_t line = 64 / element, n = (size_t)comm->local_size;
+    size_t size = ((count + n - 1) / n + line - 1) / line * line;
+    size_t a = size * (size_t)comm->local_rank, b = a + size;
+    *from = a < count ? a : count;
+    *to = b < count ? b : count;
+}
+
+static ls_status reduce_stable(ls_request *r)
+{
+    ls_comm *comm = r->comm;
+    const lsi_call *c = &r->call;
+    const void *in[LSI_MAX_RANKS];
+    size_t skip = 0;
+    void *out = c->recv;
+    if (c->coll == LSI_REDUCE && comm->rank != c->root)
+        return LS_OK;
+    if (c->coll == LSI_REDUCE_SCATTER) {
+        skip = (size_t)comm->rank * c->count * c->element;
+        if (c->in_place)
+            out = (char *)c->recv + skip;
+    }
+    for (int i = 0; i < comm->local_size; i++)
+        in[i] = lsi_board_input(r, i) + skip;
+    lsi_reduce_tree(c->dtype, c->op, in, comm->local_size, &out, 1, c->count);
+    return LS_OK;
+}
+
+/* Sum elements [from, to) of everybody's input; `shift` is where the outputs' first element of
+ * that range stands in the output buffers. Foreign inputs are read into scratch first. */
+static ls_status reduce_range(ls_request *r, size_t from, size_t to, size_t shift)
+{
+    ls_comm *comm = r->comm;
+    const lsi_call *c = &r->call;
+    size_t n = to - from, bytes = n * c->element;
+    const void *in[LSI_MAX_RANKS];
+    void *out[LSI_MAX_RANKS], *result = NULL;
+    int n_out = 0, copies[LSI_MAX_RANKS], n_copies = 0;
+    for (int i = 0; i < comm->local_size; i++) {
+        const char *input = lsi_board_input(r, i);
+        if (input) {
+            in[i] = input + from * c->element;
+            continue;
+        }
+        char *scratch = (char *)comm->world->cma_scratch + (size_t)i * LSI_CMA_CHUNK;
+        LSI_TRY(lsi_board_read(r, i, from * c->element, scratch, bytes));
+        in[i] = scratch;
+    }
+    for (int i = 0; i < comm->local_size; i++) {
+        const lsi_slot *slot = lsi_board_slot(&comm->board, r->seq, i);
+        int self = i == comm->local_rank;
+        if (c->coll == LSI_REDUCE ? comm->locals[i] != c->root
+                                  : c->coll == LSI_REDUCE_SCATTER && !self)
+            continue;
+        if (self)
+            out[n_out++] = (char *)c->recv + shift * c->element;
+        else if (slot->flags & LSI_SLOT_RECV_SHARED)
+            out[n_out++] = comm->world->host.base + slot->recv + shift * c->element;
+        else
+            copies[n_copies++] = i;
+    }
+    if (n_copies) { /* foreign outputs are written from ours, or from scratch */
+        result = n_out ? out[0] : (char *)comm->world->cma_scratch +
+                                      (size_t)comm->local_rank * LSI_CMA_CHUNK;
+        if (!n_out)
+            out[n_out++] = result;
+    }
+    lsi_reduce_tree(c->dtype, c->op, in, comm->local_size, out, n_out, n);
+    for (int i = 0; i < n_copies; i++)
+        LSI_TRY(lsi_board_write(r, copies[i], shift * c->element, result, bytes));
+    return LS_OK;
+}
+
+ls_status lsi_board_reduce(ls_request *r, int stable)
+{
+    ls_comm *comm = r->comm;
+    const lsi_call *c = &r->call;
+    if (stable)
+        return reduce_stable(r);
+    size_t from, to, shift = 0, step = LSI_CMA_CHUNK / c->element;
+    if (c->coll == LSI_REDUCE_SCATTER) {
+        from = (size_t)comm->rank * c->count;
+        to = from + c->count;
+        shift = c->in_place ? 0 : from; /* the output holds our block only */
+    } else {
+        own_segment(comm, c->count, c->element, &from, &to);
+    }
+    for (size_t at = from; at < to; at += step) {
+        size_t end = to - at < step ? to : at + step;
+        LSI_TRY(reduce_range(r, at, end, at - shift));
+    }
+    return LS_OK;
+}

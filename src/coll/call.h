@@ -1,0 +1,61 @@
+/* What a rank called: the description that ranks compare, and the buffers that they do not. */
+#ifndef LSI_COLL_CALL_H
+#define LSI_COLL_CALL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "transport/wire.h"
+#include <lockstep/types.h>
+
+typedef enum lsi_coll {
+    LSI_ALLREDUCE,
+    LSI_REDUCE,
+    LSI_REDUCE_SCATTER,
+    LSI_ALLGATHER,
+    LSI_ALLGATHERV,
+    LSI_BROADCAST,
+    LSI_GATHER,
+    LSI_SCATTER,
+    LSI_ALLTOALL,
+    LSI_ALLTOALLV,
+    LSI_BARRIER,
+    LSI_P2P, /* send and recv: not collective, matched by tag */
+    LSI_COLL_COUNT
+} lsi_coll;
+
+typedef enum lsi_algorithm {
+    LSI_DIRECT,
+    LSI_HD,
+    LSI_RING,
+    LSI_TREE,
+    LSI_ALGORITHM_COUNT
+} lsi_algorithm;
+
+typedef struct lsi_call {
+    lsi_wire_call what; /* collective, dtype, op, algorithm, root, count: equal on all ranks */
+    lsi_coll coll;
+    lsi_algorithm algorithm;
+    ls_dtype dtype;
+    ls_op op;
+    int root, tag; /* P2P: root is the peer */
+    int sending;   /* P2P: which side */
+    size_t count, element; /* element: bytes of one */
+    const void *send;      /* never LS_IN_PROGRESS: resolved to the place of the input */
+    void *recv;
+    int in_place;
+    const size_t *send_counts, *recv_counts; /* the v variants; owned by the request */
+} lsi_call;
+
+extern const char *const lsi_coll_names[LSI_COLL_COUNT];
+extern const char *const lsi_algorithm_names[LSI_ALGORITHM_COUNT];
+
+/* "allreduce(sum f32, 1000 elements)" and the like, for errors. Values from the network are
+ * printed safely. Returns `text`. */
+const char *lsi_call_describe(const lsi_wire_call *what, char *text, size_t bytes);
+/* Two calls that must be equal: are they? */
+int lsi_call_agrees(const lsi_wire_call *a, const lsi_wire_call *b);
+/* A short hash of `what`, for the shared-memory board. */
+uint32_t lsi_call_signature(const lsi_wire_call *what);
+
+#endif

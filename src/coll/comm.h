@@ -1,0 +1,160 @@
+/* Communicators, requests, and the world they live in.
+ *
+ * A world is one rank's view of its group: the host segment, the port, the timing rules. It has
+ * no global state, so that several ranks can live as threads of one process (as the tests do).
+ *
+ * Invariants:
+ * 1. Operation numbers of a communicator count from 1 in the order of the calls, on every rank.
+ * 2. A communicator that has failed stays failed: `failed` and `failure` are the first cause, and
+ *    every request on it completes with them.
+ * 3. A request is in the world's active list exactly while its status is LS_IN_PROGRESS and it
+ *    is not being run by its own blocking call.
+ */
+#ifndef LSI_COLL_COMM_H
+#define LSI_COLL_COMM_H
+
+#include "base/heap.h"
+#include "base/host.h"
+#include "base/status.h"
+#include "coll/board.h"
+#include "coll/call.h"
+#include "coll/schedule.h"
+#include "coll/select.h"
+#include "transport/port.h"
+#include <lockstep/coll.h>
+#include <lockstep/comm.h>
+
+#define LSI_HISTORY 64
+#define LSI_DESCRIBE_MAX 160
+
+typedef struct lsi_world {
+    int rank, size;
+    lsi_host host;
+    int own_host;         /* unmap it at the end */
+    int first_local, local_rank, local_size;
+    int hosts;
+    int *host_of;         /* [size] */
+    lsi_port *port;       /* NULL in a group of one */
+    lsi_heap *heap;
+    double timeout_s, warn_after_s;
+    int spins;            /* looks before yielding: few when ranks outnumber cores */
+    int use_boards;       /* 0 when a transport other than shm is forced */
+    int can_read;         /* this process may read and write its peers' memory (CMA) */
+    uint32_t epoch_seen;
+    uint32_t next_id;     /* of communicators */
+    lsi_selection selection;
+    struct ls_comm *comms;
+    struct ls_request *active, *free;
+    struct lsi_retired *retired; /* boards of destroyed communicators, until all have left */
+    void *cma_scratch;           /* for reading foreign memory, LSI_CMA_CHUNK a local rank */
+} lsi_world;
+
+/* Ranks [first, end) of a communicator that share a host. */
+typedef struct lsi_span {
+    int first, end;
+} lsi_span;
+
+struct ls_comm {
+    lsi_world *world;
+    ls_comm *next;
+    uint32_t id;
+    int rank, size;
+    int *ranks;       /* world rank of each member */
+    int *locals;      /* members on this host, ascending */
+    int local_rank, local_size;
+    int n_spans;      /* hosts, in rank order; 0 when hosts interleave (no two-level then) */
+    lsi_span *spans;
+    int span;         /* this rank's */
+    int has_board, one_host;
+    lsi_board board;  /* of the local members */
+    void *board_memory; /* in our heap, when we allocated it */
+    uint64_t seq;     /* last operation started */
+    uint64_t oldest;  /* first operation that is not complete here */
+    uint64_t done_bits; /* of operations oldest.. */
+    lsi_wire_call history[LSI_HISTORY];
+    uint64_t *entered;  /* [size] highest operation each member is known to have entered */
+    ls_status failed;
+    char failure[LSI_ERROR_MAX];
+    lsi_selection selection;
+};
+
+/* Where a two-level operation keeps its vectors, all in the segment. */
+typedef struct lsi_two_level {
+    const char *input;                     /* what the host's ranks read of us */
+    char *lists[LSI_TREE_MAX_NODES];       /* leader: the host's node list; [0] is the result */
+    int n_lists;
+    const lsi_tree_plan *plan;             /* local inputs to lists */
+} lsi_two_level;
+
+struct ls_request {
+    ls_request *next;
+    ls_comm *comm;
+    lsi_call call;
+    uint64_t seq; /* 0 for send and recv */
+    ls_status status;
+    /* LS_IN_PROGRESS, LS_OK, or an error that has been recorded. */
+    ls_status (*step)(ls_request *request);
+    int phase, seen;     /* of the board operations */
+    int active;          /* in the world's list */
+    lsi_schedule schedule;
+    size_t *counts;      /* room for the v variants: 2 * counts_room */
+    size_t counts_room;
+    lsi_xfer xfer;       /* send and recv */
+    char *shared;        /* two-level: memory in the segment, grown on demand */
+    size_t shared_bytes;
+    lsi_two_level two_level;
+};
+
+/* A failure of the whole communicator: tell the members, end its requests. Returns the status. */
+ls_status lsi_comm_fail(ls_comm *comm, ls_status status, const char *text);
+/* The failure as the calling thread's last error. */
+ls_status lsi_comm_failed(const ls_comm *comm);
+/* Member number of a world rank, or -1. */
+int lsi_comm_member(const ls_comm *comm, int world_rank);
+ls_comm *lsi_world_comm(lsi_world *world, uint32_t id);
+/* Build a communicator over `ranks` (copied). `board` is shared memory for the members on this
+ * host, or NULL when there is to be none. */
+ls_status lsi_comm_create(lsi_world *world, uint32_t id, const int *ranks, int size, void *board,
+                          ls_comm **out);
+void lsi_comm_free(ls_comm *comm);
+/* Look for deaths and failures announced by others; cheap when nothing is new. */
+void lsi_world_look(lsi_world *world);
+
+/* What lsi_world_open needs to know. */
+typedef struct lsi_world_config {
+    int rank, size;
+    const int *host_size; /* ranks on each host, in order */
+    int hosts, host;
+    const lsi_host *segment;
+    int own_segment;
+    lsi_link **links; /* [size * lanes], taken over; NULL in a group of one */
+    int lanes;
+    int use_boards;
+    double timeout_s, warn_after_s;
+} lsi_world_config;
+
+/* Make the world and its communicator 0. On failure the links are still the caller's. */
+ls_status lsi_world_open(const lsi_world_config *config, ls_comm **world);
+void lsi_world_close(lsi_world *world);
+/* The environment's LOCKSTEP_TIMEOUT and so on over the defaults, under `config`'s values. */
+ls_status lsi_world_settings(const ls_config *config, double *timeout_s, double *warn_after_s,
+                             const char **transport);
+/* Links among the ranks of one host through its segment: fills links[peer * lanes]. */
+ls_status lsi_world_shm_links(const lsi_host *host, int rank, int lanes, lsi_link **links);
+
+/* request.c */
+ls_status lsi_start(ls_comm *comm, const lsi_call *call, ls_request **out);
+/* Start, run to the end, free. */
+ls_status lsi_run(ls_comm *comm, const lsi_call *call);
+void lsi_requests_free(lsi_world *world);
+/* Wake the host's ranks that sleep: something was published. */
+static inline void lsi_world_ring(lsi_world *w)
+{
+    for (int i = 0; i < w->local_size; i++) {
+        lsi_host_rank *r = &w->host.block->ranks[w->first_local + i];
+        if (atomic_load_explicit(&r->asleep, memory_order_relaxed))
+            lsi_host_ring(w->host.block, w->first_local + i);
+    }
+}
+
+#endif

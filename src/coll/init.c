@@ -1,0 +1,229 @@
+/* ls_init and ls_finalize: from the launcher's boot record to a communicator. */
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/boot.h"
+#include "base/clock.h"
+#include "base/env.h"
+#include "base/log.h"
+#include "coll/comm.h"
+#include "store/store.h"
+#include "transport/fault.h"
+#include "transport/tcp.h"
+
+#define TCP_LANES 2
+
+/* One group per process: the boot record names one rank. */
+static atomic_int opened;
+
+/* What is being put together. */
+typedef struct joining {
+    lsi_boot boot;
+    lsi_host host;
+    const char *transport;
+    double timeout_s, warn_after_s, deadline;
+    int lanes, use_boards;
+    lsi_link **links;
+} joining;
+
+static ls_status open_alone(joining *j, ls_comm **world)
+{
+    static const int one = 1;
+    LSI_TRY(lsi_host_create(1, 0, 1, &j->host));
+    lsi_world_config config = {.size = 1,
+                               .host_size = &one,
+                               .hosts = 1,
+                               .segment = &j->host,
+                               .own_segment = 1,
+                               .timeout_s = j->timeout_s,
+                               .warn_after_s = j->warn_after_s};
+    ls_status status = lsi_world_open(&config, world);
+    if (status != LS_OK)
+        lsi_host_unmap(&j->host);
+    return status;
+}
+
+/* Which peers need a socket? */
+static int needs_tcp(const joining *j, int peer)
+{
+    int first = (int)j->host.block->first_rank, n = (int)j->host.block->local_size;
+    int here = peer >= first && peer < first + n;
+    return peer != j->boot.rank && (!here || !strcmp(j->transport, "tcp"));
+}
+
+static ls_status exchange_addresses(joining *j, const char *own, char (*addresses)[LSI_ADDR_MAX])
+{
+    char url[LSI_ADDR_MAX + 8], key[64];
+    lsi_store *store;
+    snprintf(url, sizeof url, "tcp://%s", j->boot.store);
+    LSI_TRY(lsi_store_open(url, &j->boot.key, j->timeout_s, &store));
+    snprintf(key, sizeof key, "run/rank/%d/addr", j->boot.rank);
+    ls_status status = store->ops->put(store, key, own, strlen(own), 0, NULL);
+    for (int p = 0; p < j->boot.size && status == LS_OK; p++) {
+        const uint8_t *value;
+        size_t bytes;
+        char whose[32];
+        if (!needs_tcp(j, p))
+            continue;
+        snprintf(key, sizeof key, "run/rank/%d/addr", p);
+        snprintf(whose, sizeof whose, "rank %d", p);
+        status = lsi_store_wait(store, key, j->deadline - lsi_now(), whose, &value, &bytes);
+        if (status == LS_OK && (bytes == 0 || bytes >= LSI_ADDR_MAX))
+            status = lsi_fail(LS_ERR_PROTOCOL, NULL, "ls_init", "%s has a bad address", whose);
+        if (status == LS_OK) {
+            memcpy(addresses[p], value, bytes);
+            addresses[p][bytes] = 0;
+        }
+    }
+    lsi_store_close(store);
+    return status;
+}
+
+static ls_status connect_tcp(joining *j)
+{
+    int any = 0, listener;
+    for (int p = 0; p < j->boot.size; p++)
+        any |= needs_tcp(j, p);
+    if (!any)
+        return LS_OK;
+    char own[LSI_ADDR_MAX];
+    char(*addresses)[LSI_ADDR_MAX] = calloc((size_t)j->boot.size, sizeof *addresses);
+    if (!addresses)
+        return lsi_fail(LS_ERR_NOMEM, NULL, "ls_init", "out of memory");
+    ls_status status = lsi_net_listen(j->boot.bind[0] ? j->boot.bind : NULL, 0, &listener, own);
+    if (status != LS_OK)
+        goto free_addresses;
+    status = exchange_addresses(j, own, addresses);
+    if (status == LS_OK) {
+        lsi_tcp_mesh mesh = {listener, &j->boot.key, j->boot.rank, j->boot.size, j->lanes,
+                             (const char(*)[LSI_ADDR_MAX])addresses, j->deadline};
+        status = lsi_tcp_connect(&mesh, j->links);
+    }
+    if (status == LS_OK) {
+        char interface[32] = "?", local[LSI_ADDR_MAX];
+        for (int i = 0; i < j->boot.size * j->lanes; i++)
+            if (j->links[i] && j->links[i]->ops->fd(j->links[i]) >= 0) {
+                lsi_net_local(j->links[i]->ops->fd(j->links[i]), local, interface);
+                break;
+            }
+        lsi_log(LSI_LOG_INFO, "tcp on %s, interface %s, %d sockets a peer", own, interface,
+                j->lanes);
+    }
+    close(listener);
+free_addresses:
+    free(addresses);
+    return status;
+}
+
+static ls_status make_links(joining *j)
+{
+    const char *plan = getenv("LOCKSTEP_FAULT");
+    j->links = calloc((size_t)j->boot.size * (size_t)j->lanes, sizeof(lsi_link *));
+    if (!j->links)
+        return lsi_fail(LS_ERR_NOMEM, NULL, "ls_init", "out of memory");
+    if (strcmp(j->transport, "tcp"))
+        LSI_TRY(lsi_world_shm_links(&j->host, j->boot.rank, j->lanes, j->links));
+    LSI_TRY(connect_tcp(j));
+    for (int p = 0; plan && p < j->boot.size; p++)
+        for (int l = 0; l < j->lanes; l++)
+            if (j->links[p * j->lanes + l])
+                LSI_TRY(lsi_fault_wrap(plan, j->boot.rank, p, &j->links[p * j->lanes + l]));
+    return LS_OK;
+}
+
+static void close_links(joining *j)
+{
+    for (int i = 0; j->links && i < j->boot.size * j->lanes; i++)
+        if (j->links[i])
+            j->links[i]->ops->close(j->links[i]);
+}
+
+static ls_status join(joining *j, ls_comm **world)
+{
+    long lanes = TCP_LANES;
+    LSI_TRY(lsi_host_map(j->boot.segment_fd, &j->host));
+    ls_status status = lsi_env_int("LOCKSTEP_TCP_SOCKETS", 1, 16, &lanes);
+    j->lanes = (int)lanes;
+    if (status == LS_OK && j->boot.hosts > 1 && !strcmp(j->transport, "shm"))
+        status = lsi_fail(LS_ERR_CONFIG, "use auto or tcp", "LOCKSTEP_TRANSPORT",
+                          "shm does not reach the other %d hosts", j->boot.hosts - 1);
+    if (status == LS_OK && j->boot.size > 1)
+        status = make_links(j);
+    if (status == LS_OK) {
+        lsi_world_config config = {.rank = j->boot.rank,
+                                   .size = j->boot.size,
+                                   .host_size = j->boot.host_size,
+                                   .hosts = j->boot.hosts,
+                                   .host = j->boot.host,
+                                   .segment = &j->host,
+                                   .own_segment = 1,
+                                   .links = j->links,
+                                   .lanes = j->lanes,
+                                   .use_boards = strcmp(j->transport, "tcp") != 0,
+                                   .timeout_s = j->timeout_s,
+                                   .warn_after_s = j->warn_after_s};
+        *world = NULL;
+        status = lsi_world_open(&config, world);
+    } else {
+        close_links(j);
+    }
+    free(j->links);
+    return status;
+}
+
+ls_status ls_init(const ls_config *config, ls_comm **world)
+{
+    joining j = {0};
+    if (!world)
+        return lsi_fail(LS_ERR_INVALID, NULL, "ls_init", "world is NULL");
+    LSI_TRY(lsi_world_settings(config, &j.timeout_s, &j.warn_after_s, &j.transport));
+    LSI_TRY(lsi_fault_check(getenv("LOCKSTEP_FAULT")));
+    if (atomic_exchange(&opened, 1))
+        return lsi_fail(LS_ERR_INVALID, "call ls_finalize first", "ls_init",
+                        "this process has joined its group already");
+    j.deadline = lsi_now() + j.timeout_s;
+    ls_comm *comm = NULL;
+    ls_status status = lsi_boot_read(&j.boot);
+    if (status == LS_OK) {
+        lsi_log_set_rank(j.boot.rank);
+        status = join(&j, &comm);
+    } else if (status == LS_ERR_NOT_FOUND) {
+        status = open_alone(&j, &comm);
+    }
+    explicit_bzero(&j.boot.key, sizeof j.boot.key);
+    if (status != LS_OK) {
+        atomic_store(&opened, 0);
+        return status;
+    }
+    *world = comm;
+    return LS_OK;
+}
+
+void ls_finalize(ls_comm *world)
+{
+    if (!world)
+        return;
+    lsi_world *w = world->world;
+    if (world->failed == LS_OK && world->size > 1 && ls_barrier(world) != LS_OK)
+        lsi_log(LSI_LOG_WARN, "leaving: %s", ls_last_error());
+    atomic_store(&w->host.block->ranks[w->rank].state, LSI_RANK_LEFT);
+    lsi_host_ring_all(w->host.block);
+    lsi_world_close(w);
+    atomic_store(&opened, 0);
+}
+
+ls_status ls_alloc(ls_comm *comm, size_t bytes, void **out)
+{
+    if (!comm || !out)
+        return lsi_fail(LS_ERR_INVALID, NULL, "ls_alloc", "a NULL argument");
+    return lsi_heap_alloc(comm->world->heap, bytes, 0, out);
+}
+
+void ls_free(ls_comm *comm, void *memory)
+{
+    if (comm)
+        lsi_heap_free(comm->world->heap, memory);
+}

@@ -1,0 +1,464 @@
+/* Requests: starting operations, driving them, waiting with a deadline.
+ *
+ * A wait first looks (a few microseconds), then yields, then sleeps: on the rank's doorbell, or on
+ * its sockets. Ranks that outnumber the cores look only briefly, so that they do not keep each
+ * other from running. A sleep lasts a millisecond at most: a ring that falls between the last
+ * look and the sleep costs that, and publishing needs no fence.
+ */
+#include <limits.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "coll/board_ops.h"
+#include "coll/comm.h"
+
+#define YIELDS 64
+#define SLEEP_S 1e-3
+#define SLEEP_SOCKET_S 20e-3
+
+static inline void relax(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+static ls_request *take_request(ls_comm *comm)
+{
+    lsi_world *w = comm->world;
+    ls_request *r = w->free;
+    if (r)
+        w->free = r->next;
+    else
+        r = calloc(1, sizeof *r);
+    return r;
+}
+
+static void give_request(ls_request *r)
+{
+    lsi_world *w = r->comm->world;
+    r->next = w->free;
+    w->free = r;
+}
+
+void lsi_requests_free(lsi_world *w)
+{
+    ls_request *lists[2] = {w->active, w->free};
+    for (int i = 0; i < 2; i++)
+        for (ls_request *r = lists[i], *next; r; r = next) {
+            next = r->next;
+            lsi_schedule_free(&r->schedule);
+            lsi_heap_free(w->heap, r->shared);
+            free(r->counts);
+            free(r);
+        }
+    w->active = w->free = NULL;
+}
+
+/* Operation `seq` is complete here: move `oldest` past all that are. */
+static void note_done(ls_comm *comm, uint64_t seq)
+{
+    if (seq == 0)
+        return;
+    comm->done_bits |= (uint64_t)1 << (seq - comm->oldest);
+    while (comm->done_bits & 1) {
+        comm->done_bits >>= 1;
+        comm->oldest++;
+    }
+}
+
+static void finish(ls_request *r, ls_status status)
+{
+    r->status = status;
+    if (status == LS_OK)
+        note_done(r->comm, r->seq);
+}
+
+/* Drive everything that is under way in this world. */
+static void progress(lsi_world *w)
+{
+    if (w->port)
+        lsi_port_progress(w->port);
+    for (ls_request **p = &w->active; *p;) {
+        ls_request *r = *p;
+        if (r->status == LS_IN_PROGRESS) {
+            ls_status status = r->step(r);
+            if (status != LS_IN_PROGRESS)
+                finish(r, status);
+        }
+        if (r->status == LS_IN_PROGRESS) {
+            p = &r->next;
+        } else {
+            *p = r->next;
+            r->active = 0;
+        }
+    }
+}
+
+static ls_status p2p_step(ls_request *r)
+{
+    ls_status status = r->xfer.status;
+    if (status == LS_IN_PROGRESS || status == LS_OK)
+        return status;
+    if (r->comm->failed != LS_OK)
+        return lsi_comm_failed(r->comm);
+    char call[LSI_DESCRIBE_MAX];
+    return lsi_fail(LS_ERR_PEER_DEAD, NULL, lsi_call_describe(&r->call.what, call, sizeof call),
+                    "rank %d has left the group", r->call.root);
+}
+
+static void start_p2p(ls_request *r)
+{
+    const lsi_call *c = &r->call;
+    lsi_xfer *x = &r->xfer;
+    *x = (lsi_xfer){.peer = r->comm->ranks[c->root]};
+    x->wire.type = LSI_WIRE_DATA;
+    x->wire.comm = r->comm->id;
+    x->wire.tag = (uint32_t)c->tag;
+    x->wire.bytes = c->count * c->element;
+    x->wire.call = c->what;
+    r->step = p2p_step;
+    if (c->sending) {
+        x->data = (void *)(uintptr_t)c->send;
+        lsi_port_send(r->comm->world->port, x);
+    } else {
+        x->data = c->recv;
+        lsi_port_recv(r->comm->world->port, x);
+    }
+}
+
+/* A group of one: the result is the input. */
+static ls_status alone(ls_request *r)
+{
+    const lsi_call *c = &r->call;
+    size_t count = c->recv_counts ? c->recv_counts[0] : c->count;
+    if (c->coll != LSI_BARRIER && c->coll != LSI_BROADCAST && c->recv != c->send && count)
+        memmove(c->recv, c->send, count * c->element);
+    return LS_OK;
+}
+
+static ls_status copy_counts(ls_request *r)
+{
+    size_t n = (size_t)r->comm->size;
+    if (!r->call.recv_counts && !r->call.send_counts)
+        return LS_OK;
+    if (r->counts_room < n) {
+        size_t *counts = realloc(r->counts, 2 * n * sizeof *counts);
+        if (!counts)
+            return lsi_fail(LS_ERR_NOMEM, NULL, "request", "out of memory");
+        r->counts = counts;
+        r->counts_room = n;
+    }
+    if (r->call.recv_counts) {
+        memcpy(r->counts, r->call.recv_counts, n * sizeof *r->counts);
+        r->call.recv_counts = r->counts;
+    }
+    if (r->call.send_counts) {
+        memcpy(r->counts + n, r->call.send_counts, n * sizeof *r->counts);
+        r->call.send_counts = r->counts + n;
+    }
+    return LS_OK;
+}
+
+/* Choose how the operation runs and let it begin. */
+static ls_status launch(ls_request *r)
+{
+    ls_comm *comm = r->comm;
+    const lsi_call *c = &r->call;
+    if (c->coll == LSI_P2P) {
+        start_p2p(r);
+        return LS_OK;
+    }
+    r->seq = ++comm->seq;
+    comm->history[r->seq % LSI_HISTORY] = c->what;
+    comm->entered[comm->rank] = r->seq;
+    if (comm->size == 1) {
+        r->step = alone;
+    } else if (comm->one_host && comm->has_board) {
+        r->step = c->algorithm == LSI_DIRECT && c->coll != LSI_ALLTOALLV ? lsi_board_step
+                                                                         : lsi_board_then_schedule;
+        lsi_board_post(r);
+    } else if (lsi_two_level_serves(comm, c)) {
+        LSI_TRY(lsi_two_level_start(r));
+    } else {
+        r->step = lsi_schedule_progress;
+        LSI_TRY(lsi_build_schedule(r));
+    }
+    if (!comm->one_host || !comm->has_board)
+        return comm->world->port ? lsi_port_recheck(comm->world->port, comm->id, r->seq) : LS_OK;
+    return LS_OK;
+}
+
+/* Who keeps this operation waiting? */
+static void name_missing(ls_request *r, char *text, size_t bytes)
+{
+    ls_comm *comm = r->comm;
+    size_t used = 0;
+    int entered = 0;
+    text[0] = 0;
+    if (r->call.coll == LSI_P2P) {
+        snprintf(text, bytes, "rank %d has not %s the message", r->call.root,
+                 r->call.sending ? "taken" : "sent");
+        return;
+    }
+    for (int m = 0; m < comm->size && used < bytes; m++) {
+        int in = comm->entered[m] >= r->seq || m == comm->rank;
+        for (int i = 0; comm->has_board && i < comm->local_size; i++)
+            if (comm->locals[i] == m)
+                in |= lsi_board_reached(lsi_board_slot(&comm->board, r->seq, i), r->seq,
+                                        LSI_PHASE_ENTERED);
+        entered += in;
+        if (!in)
+            used += (size_t)snprintf(text + used, bytes - used, "%s%d", used ? ", " : "rank ", m);
+    }
+    if (used < bytes && entered < comm->size)
+        snprintf(text + used, bytes - used, " ha%s not entered it",
+                 comm->size - entered > 1 ? "ve" : "s");
+    else
+        snprintf(text, bytes, "all ranks have entered it, but not all have finished their part");
+}
+
+typedef struct wait_state {
+    double start, deadline, warn_at;
+    unsigned looks;
+    int warned;
+} wait_state;
+
+static void warn(ls_request *r, wait_state *wait, double now)
+{
+    ls_comm *comm = r->comm;
+    lsi_world *w = comm->world;
+    char call[LSI_DESCRIBE_MAX], missing[400];
+    wait->warned = 1;
+    for (int m = 0; m < comm->size && w->port; m++) /* tell the others that we are inside */
+        if (m != comm->rank)
+            lsi_port_control(w->port, comm->ranks[m], LSI_WIRE_STATUS, comm->id, r->seq, NULL);
+    name_missing(r, missing, sizeof missing);
+    lsi_log(LSI_LOG_WARN, "%s: waiting for %.1f s: %s",
+            lsi_call_describe(&r->call.what, call, sizeof call), now - wait->start, missing);
+}
+
+static ls_status time_out(ls_request *r, const wait_state *wait)
+{
+    char call[LSI_DESCRIBE_MAX], missing[400], text[LSI_ERROR_MAX];
+    name_missing(r, missing, sizeof missing);
+    snprintf(text, sizeof text,
+             "%s: no end after %.3g s: %s (LOCKSTEP_TIMEOUT sets the deadline)",
+             lsi_call_describe(&r->call.what, call, sizeof call), wait->deadline - wait->start,
+             missing);
+    return lsi_comm_fail(r->comm, LS_ERR_TIMEOUT, text);
+}
+
+static void sleep_a_little(lsi_world *w)
+{
+    if (w->port && lsi_port_sockets(w->port)) {
+        lsi_port_wait(w->port, w->local_size > 1 && w->use_boards ? SLEEP_S : SLEEP_SOCKET_S);
+        return;
+    }
+    lsi_host_rank *me = &w->host.block->ranks[w->rank];
+    uint32_t bell = atomic_load_explicit(&me->doorbell, memory_order_acquire);
+    struct timespec limit = {0, (long)(SLEEP_S * 1e9)};
+    syscall(SYS_futex, &me->doorbell, FUTEX_WAIT, bell, &limit, NULL, 0);
+}
+
+/* A member that has left in order will not enter any more. */
+static void check_left(ls_request *r)
+{
+    ls_comm *comm = r->comm;
+    for (int i = 0; comm->has_board && r->seq && i < comm->local_size; i++) {
+        int rank = comm->ranks[comm->locals[i]];
+        uint32_t state = atomic_load(&comm->world->host.block->ranks[rank].state);
+        if (state != LSI_RANK_LEFT || i == comm->local_rank ||
+            lsi_board_reached(lsi_board_slot(&comm->board, r->seq, i), r->seq,
+                              LSI_PHASE_ENTERED))
+            continue;
+        char call[LSI_DESCRIBE_MAX], text[LSI_ERROR_MAX];
+        snprintf(text, sizeof text, "%s: rank %d has left the group without entering it",
+                 lsi_call_describe(&r->call.what, call, sizeof call), comm->locals[i]);
+        lsi_comm_fail(comm, LS_ERR_PEER_DEAD, text);
+        return;
+    }
+}
+
+/* Between two looks at a request that is not done: look again soon, or later. */
+static ls_status pause_wait(ls_request *r, wait_state *wait)
+{
+    lsi_world *w = r->comm->world;
+    if (++wait->looks < (unsigned)w->spins) {
+        relax();
+        return LS_OK;
+    }
+    lsi_world_look(w);
+    if (r->comm->failed != LS_OK)
+        return LS_OK; /* the caller sees it */
+    if (wait->looks < (unsigned)w->spins + YIELDS) {
+        sched_yield();
+        return LS_OK;
+    }
+    double now = lsi_now();
+    if (wait->deadline < 0)
+        wait->deadline = now + w->timeout_s;
+    if (wait->start == 0) {
+        wait->start = now;
+        wait->warn_at = now + w->warn_after_s;
+        if (wait->warn_at > now + (wait->deadline - now) / 2)
+            wait->warn_at = now + (wait->deadline - now) / 2;
+    }
+    check_left(r);
+    if (now > wait->deadline)
+        return time_out(r, wait);
+    if (now > wait->warn_at && !wait->warned)
+        warn(r, wait, now);
+    lsi_host_rank *me = &w->host.block->ranks[w->rank];
+    atomic_store(&me->asleep, 1);
+    if (r->status == LS_IN_PROGRESS && r->step(r) == LS_IN_PROGRESS)
+        sleep_a_little(w);
+    atomic_store_explicit(&me->asleep, 0, memory_order_relaxed);
+    return LS_OK;
+}
+
+/* Run `r` to its end. It is either in the active list or driven by us alone. */
+static ls_status wait_for(ls_request *r, double timeout_s)
+{
+    wait_state wait = {.deadline = timeout_s > 0 ? lsi_now() + timeout_s : -1};
+    lsi_world *w = r->comm->world;
+    int messages = r->step == lsi_schedule_progress || !r->comm->has_board || !r->comm->one_host;
+    while (r->status == LS_IN_PROGRESS) {
+        if (r->comm->failed != LS_OK)
+            return r->status = lsi_comm_failed(r->comm);
+        if (!r->active) {
+            ls_status status = r->step(r);
+            if (status != LS_IN_PROGRESS) {
+                finish(r, status);
+                break;
+            }
+        }
+        if (messages || w->active || wait.looks >= (unsigned)w->spins ||
+            r->step == lsi_schedule_progress)
+            progress(w);
+        if (r->status == LS_IN_PROGRESS && pause_wait(r, &wait) != LS_OK)
+            return r->status = r->comm->failed;
+    }
+    if (r->status != LS_OK && r->comm->failed != LS_OK)
+        lsi_comm_failed(r->comm); /* as this thread's last error */
+    return r->status;
+}
+
+/* No more than LSI_BOARD_ACTIVE operations of a communicator are under way at once. */
+static ls_status make_room(ls_comm *comm)
+{
+    while (comm->seq + 1 - comm->oldest >= LSI_BOARD_ACTIVE) {
+        ls_request *oldest = NULL;
+        for (ls_request *r = comm->world->active; r; r = r->next)
+            if (r->comm == comm && r->seq == comm->oldest)
+                oldest = r;
+        if (!oldest)
+            return lsi_comm_failed(comm);
+        LSI_TRY(wait_for(oldest, 0));
+    }
+    return LS_OK;
+}
+
+/* A request that has begun; it is in no list yet. */
+static ls_status begin(ls_comm *comm, const lsi_call *call, ls_request **out)
+{
+    if (comm->failed != LS_OK)
+        return lsi_comm_failed(comm);
+    if (call->coll != LSI_P2P && comm->seq + 1 - comm->oldest >= LSI_BOARD_ACTIVE)
+        LSI_TRY(make_room(comm));
+    ls_request *r = take_request(comm);
+    if (!r)
+        return lsi_fail(LS_ERR_NOMEM, NULL, "request", "out of memory");
+    r->comm = comm;
+    r->call = *call;
+    r->seq = 0;
+    r->status = LS_IN_PROGRESS;
+    r->phase = r->seen = r->active = 0;
+    ls_status status = copy_counts(r);
+    if (status == LS_OK)
+        status = launch(r);
+    if (status != LS_OK) {
+        if (r->seq && comm->failed == LS_OK) /* the others are inside: they must hear of it */
+            lsi_comm_fail(comm, status, ls_last_error());
+        give_request(r);
+        return status;
+    }
+    *out = r;
+    return LS_OK;
+}
+
+ls_status lsi_run(ls_comm *comm, const lsi_call *call)
+{
+    ls_request *r;
+    LSI_TRY(begin(comm, call, &r));
+    ls_status status = wait_for(r, 0);
+    give_request(r);
+    return status;
+}
+
+ls_status lsi_start(ls_comm *comm, const lsi_call *call, ls_request **out)
+{
+    ls_request *r;
+    LSI_TRY(begin(comm, call, &r));
+    ls_status status = r->step(r);
+    if (status == LS_IN_PROGRESS) {
+        ls_request **end = &comm->world->active; /* in order, so that earlier ones go first */
+        while (*end)
+            end = &(*end)->next;
+        r->next = NULL;
+        *end = r;
+        r->active = 1;
+    } else {
+        finish(r, status);
+    }
+    *out = r;
+    return LS_OK;
+}
+
+/* The request has ended: its result, and the end of the handle. */
+static ls_status retire(ls_request **request)
+{
+    ls_request *r = *request;
+    ls_status status = r->status;
+    if (r->active)
+        for (ls_request **p = &r->comm->world->active; *p; p = &(*p)->next)
+            if (*p == r) {
+                *p = r->next;
+                break;
+            }
+    r->active = 0;
+    if (status != LS_OK && r->comm->failed != LS_OK)
+        lsi_comm_failed(r->comm);
+    give_request(r);
+    *request = NULL;
+    return status;
+}
+
+ls_status ls_request_test(ls_request **request)
+{
+    if (!request || !*request)
+        return LS_OK;
+    ls_request *r = *request;
+    if (r->status == LS_IN_PROGRESS) {
+        lsi_world_look(r->comm->world);
+        progress(r->comm->world);
+    }
+    return r->status == LS_IN_PROGRESS ? LS_IN_PROGRESS : retire(request);
+}
+
+ls_status ls_request_wait(ls_request **request, double timeout_s)
+{
+    if (!request || !*request)
+        return LS_OK;
+    wait_for(*request, timeout_s);
+    return retire(request);
+}

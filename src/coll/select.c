@@ -1,0 +1,216 @@
+/* Parsing, printing and applying the selection rules.
+ *
+ * The defaults come from `lockstep bench allreduce` on 2 cores, over shared memory and over
+ * loopback TCP, 2 to 8 ranks (docs/benchmarks.md): the board wins everywhere on one host; between
+ * hosts `direct` has the fewest rounds, and `hd` the fewest messages once there are many ranks.
+ */
+#include "coll/select.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/env.h"
+#include "base/status.h"
+#include "coll/comm.h"
+
+static const uint8_t offered[LSI_COLL_COUNT] = {
+    [LSI_ALLREDUCE] = 1 << LSI_DIRECT | 1 << LSI_HD | 1 << LSI_RING | 1 << LSI_TREE,
+    [LSI_REDUCE] = 1 << LSI_DIRECT | 1 << LSI_HD | 1 << LSI_RING | 1 << LSI_TREE,
+    [LSI_REDUCE_SCATTER] = 1 << LSI_DIRECT | 1 << LSI_RING,
+    [LSI_ALLGATHER] = 1 << LSI_DIRECT | 1 << LSI_RING,
+    [LSI_ALLGATHERV] = 1 << LSI_DIRECT | 1 << LSI_RING,
+    [LSI_BROADCAST] = 1 << LSI_DIRECT | 1 << LSI_RING | 1 << LSI_TREE,
+    [LSI_GATHER] = 1 << LSI_DIRECT,
+    [LSI_SCATTER] = 1 << LSI_DIRECT,
+    [LSI_ALLTOALL] = 1 << LSI_DIRECT,
+    [LSI_ALLTOALLV] = 1 << LSI_DIRECT,
+    [LSI_BARRIER] = 1 << LSI_DIRECT,
+    [LSI_P2P] = 1 << LSI_DIRECT,
+};
+
+int lsi_select_offers(lsi_coll coll, lsi_algorithm algorithm)
+{
+    return offered[coll] >> algorithm & 1;
+}
+
+static void add_rule(lsi_rules *rules, size_t from, size_t to, lsi_algorithm algorithm)
+{
+    if (rules->n < LSI_RULES_MAX)
+        rules->rules[rules->n++] = (lsi_rule){from, to, algorithm};
+}
+
+void lsi_select_defaults(lsi_selection *selection, int size, int board)
+{
+    memset(selection, 0, sizeof *selection);
+    for (int c = 0; c < LSI_COLL_COUNT; c++)
+        add_rule(&selection->of[c], 0, SIZE_MAX, LSI_DIRECT);
+    if (board || size <= 4)
+        return;
+    lsi_rules *allreduce = &selection->of[LSI_ALLREDUCE];
+    allreduce->n = 0;
+    add_rule(allreduce, 0, SIZE_MAX, LSI_HD);
+    lsi_rules *broadcast = &selection->of[LSI_BROADCAST];
+    broadcast->n = 0;
+    add_rule(broadcast, 0, SIZE_MAX, LSI_TREE);
+}
+
+lsi_algorithm lsi_select(const lsi_selection *selection, lsi_coll coll, size_t bytes)
+{
+    const lsi_rules *r = &selection->of[coll];
+    for (int i = 0; i < r->n; i++)
+        if (bytes >= r->rules[i].from && bytes < r->rules[i].to)
+            return r->rules[i].algorithm;
+    return LSI_DIRECT;
+}
+
+static ls_status bad(const char *name, const char *item, lsi_coll coll)
+{
+    char list[64] = "";
+    for (int a = 0; a < LSI_ALGORITHM_COUNT; a++)
+        if (lsi_select_offers(coll, (lsi_algorithm)a)) {
+            size_t used = strlen(list);
+            snprintf(list + used, sizeof list - used, "%s%s", used ? ", " : "",
+                     lsi_algorithm_names[a]);
+        }
+    return lsi_fail(LS_ERR_CONFIG, "e.g. 0-4k:direct,4k-inf:ring, or one name for all sizes", name,
+                    "cannot read '%s'; %s offers %s", item, lsi_coll_names[coll], list);
+}
+
+/* One "FROM-TO:ALGORITHM" or "ALGORITHM". */
+static ls_status parse_rule(const char *name, const char *item, lsi_coll coll, lsi_rule *rule)
+{
+    char text[64];
+    snprintf(text, sizeof text, "%s", item);
+    char *algorithm = text;
+    char *colon = strchr(text, ':');
+    rule->from = 0;
+    rule->to = SIZE_MAX;
+    if (colon) {
+        *colon = 0;
+        algorithm = colon + 1;
+        char *dash = strchr(text, '-');
+        if (!dash)
+            return bad(name, item, coll);
+        *dash = 0;
+        if (lsi_parse_size(name, text, &rule->from) != LS_OK)
+            return bad(name, item, coll);
+        if (strcmp(dash + 1, "inf") && lsi_parse_size(name, dash + 1, &rule->to) != LS_OK)
+            return bad(name, item, coll);
+        if (rule->to <= rule->from)
+            return bad(name, item, coll);
+    }
+    for (int a = 0; a < LSI_ALGORITHM_COUNT; a++)
+        if (!strcmp(algorithm, lsi_algorithm_names[a]) &&
+            lsi_select_offers(coll, (lsi_algorithm)a)) {
+            rule->algorithm = (lsi_algorithm)a;
+            return LS_OK;
+        }
+    return bad(name, item, coll);
+}
+
+ls_status lsi_select_parse(const char *name, const char *text, lsi_coll coll,
+                           lsi_selection *selection)
+{
+    if (!strcmp(text, "auto"))
+        return LS_OK;
+    lsi_rules rules = {0}, *old = &selection->of[coll];
+    while (*text) {
+        char item[64];
+        size_t length = strcspn(text, ",");
+        if (length == 0 || length >= sizeof item || rules.n == LSI_RULES_MAX)
+            return bad(name, text, coll);
+        snprintf(item, sizeof item, "%.*s", (int)length, text);
+        LSI_TRY(parse_rule(name, item, coll, &rules.rules[rules.n]));
+        rules.n++;
+        text += length + (text[length] == ',');
+    }
+    for (int i = 0; i < old->n; i++) /* the defaults fill what the text leaves open */
+        add_rule(&rules, old->rules[i].from, old->rules[i].to, old->rules[i].algorithm);
+    *old = rules;
+    return LS_OK;
+}
+
+ls_status lsi_select_environment(lsi_selection *selection)
+{
+    static const struct {
+        const char *name;
+        lsi_coll coll = LSI_ALLREDUCE;
+    } variables[] = {{"LOCKSTEP_ALLREDUCE", LSI_ALLREDUCE},
+                     {"LOCKSTEP_REDUCE", LSI_REDUCE},
+                     {"LOCKSTEP_REDUCE_SCATTER", LSI_REDUCE_SCATTER},
+                     {"LOCKSTEP_ALLGATHER", LSI_ALLGATHER},
+                     {"LOCKSTEP_BROADCAST", LSI_BROADCAST}};
+    for (size_t i = 0; i < sizeof variables / sizeof *variables; i++) {
+        const char *text = getenv(variables[i].name);
+        if (text && *text)
+            LSI_TRY(lsi_select_parse(variables[i].name, text, variables[i].coll, selection));
+    }
+    selection->of[LSI_ALLGATHERV] = selection->of[LSI_ALLGATHER];
+    return LS_OK;
+}
+
+static void print_size(char *text, size_t bytes, size_t value)
+{
+    if (value == SIZE_MAX)
+        snprintf(text, bytes, "inf");
+    else if (value && value % (1 << 20) == 0)
+        snprintf(text, bytes, "%zuM", value >> 20);
+    else if (value && value % 1024 == 0)
+        snprintf(text, bytes, "%zuk", value >> 10);
+    else
+        snprintf(text, bytes, "%zu", value);
+}
+
+static ls_status find_coll(const char *what, const char *name, lsi_coll *coll)
+{
+    for (int c = 0; name && c < LSI_P2P; c++)
+        if (!strcmp(name, lsi_coll_names[c])) {
+            *coll = (lsi_coll)c;
+            return LS_OK;
+        }
+    return lsi_fail(LS_ERR_INVALID, "allreduce, reduce, broadcast …", what,
+                    "there is no collective '%s'", name ? name : "(null)");
+}
+
+ls_status ls_comm_select(ls_comm *comm, const char *collective, const char *rules)
+{
+    lsi_coll coll = LSI_ALLREDUCE;
+    if (!comm || !rules)
+        return lsi_fail(LS_ERR_INVALID, NULL, "ls_comm_select", "a NULL argument");
+    LSI_TRY(find_coll("ls_comm_select", collective, &coll));
+    if (!strcmp(rules, "auto")) {
+        lsi_selection defaults;
+        lsi_select_defaults(&defaults, comm->size, comm->one_host && comm->has_board);
+        comm->selection.of[coll] = defaults.of[coll];
+        return LS_OK;
+    }
+    return lsi_select_parse(collective, rules, coll, &comm->selection);
+}
+
+ls_status ls_comm_selection(const ls_comm *comm, const char *collective, char *text, size_t bytes)
+{
+    lsi_coll coll = LSI_ALLREDUCE;
+    if (!comm || !text || !bytes)
+        return lsi_fail(LS_ERR_INVALID, NULL, "ls_comm_selection", "a NULL argument");
+    LSI_TRY(find_coll("ls_comm_selection", collective, &coll));
+    lsi_select_print(&comm->selection, coll, text, bytes);
+    return LS_OK;
+}
+
+const char *lsi_select_print(const lsi_selection *selection, lsi_coll coll, char *text,
+                             size_t bytes)
+{
+    const lsi_rules *r = &selection->of[coll];
+    size_t used = 0;
+    text[0] = 0;
+    for (int i = 0; i < r->n && used < bytes; i++) {
+        char from[32], to[32];
+        print_size(from, sizeof from, r->rules[i].from);
+        print_size(to, sizeof to, r->rules[i].to);
+        used += (size_t)snprintf(text + used, bytes - used, "%s%s-%s:%s", i ? "," : "", from, to,
+                                 lsi_algorithm_names[r->rules[i].algorithm]);
+    }
+    return text;
+}
