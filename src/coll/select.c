@@ -136,7 +136,7 @@ ls_status lsi_select_environment(lsi_selection *selection)
 {
     static const struct {
         const char *name;
-        lsi_coll coll = LSI_ALLREDUCE;
+        lsi_coll coll;
     } variables[] = {{"LOCKSTEP_ALLREDUCE", LSI_ALLREDUCE},
                      {"LOCKSTEP_REDUCE", LSI_REDUCE},
                      {"LOCKSTEP_REDUCE_SCATTER", LSI_REDUCE_SCATTER},
