@@ -1,0 +1,324 @@
+/* The launcher: one thread, one event loop, from the meeting of the hosts to the exit status.
+ *
+ * The ranks are not ours to understand: all we know of them is how they end (pidfd), what the
+ * host block says they had reached by then, and what the other hosts tell (hosts.c).
+ *
+ * Invariants:
+ * 1. A death is marked in the host block before anything else is done about it: the ranks of this
+ *    host, who may be asleep on their doorbells, learn it first.
+ * 2. When lsi_launch returns there is no process, descriptor or mapping of the run left.
+ * 3. The first failure decides the exit status; what follows from it (ranks that give up, ranks
+ *    that we end) does not.
+ */
+#include "launch/launch.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "launch/run.h"
+#include "launch/verdict.h"
+
+#define EVENTS 64
+#define KILL_AGAIN_S 0.5
+
+ls_status lsi_run_watch(int epoll, int fd, uint32_t events, lsi_event kind, uint32_t index)
+{
+    struct epoll_event event = {.events = events, .data.u64 = (uint64_t)kind << 32 | index};
+    if (epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) != 0)
+        return lsi_fail_errno("cannot watch a descriptor", "epoll_ctl");
+    return LS_OK;
+}
+
+/* End the ranks, `delay` seconds from now at the latest. */
+static void begin_end(lsi_run *run, double delay)
+{
+    double at = lsi_now() + delay;
+    if (at < run->terminate_at && isinf(run->kill_at))
+        run->terminate_at = at;
+}
+
+/* The first failure is for everyone to see, what follows for those who asked. */
+static void say_failure(lsi_run *run, int rank, const char *cause, int is_exec)
+{
+    lsi_log_level level = run->said ? LSI_LOG_INFO : LSI_LOG_ERROR;
+    if (is_exec)
+        lsi_log(level, "%s", cause);
+    else if (run->hosts->hosts > 1)
+        lsi_log(level, "rank %d (host %d): %s", rank, lsi_hosts_host_of(run->hosts, rank), cause);
+    else
+        lsi_log(level, "rank %d: %s", rank, cause);
+    run->said = 1;
+}
+
+static void on_rank(lsi_run *run, int index)
+{
+    lsi_child *child = &run->children[index];
+    lsi_host_block *block = run->segment.block;
+    int rank = run->hosts->first_rank + index;
+    lsi_verdict verdict;
+    if (!lsi_child_has_ended(child, &child->wait_status))
+        return;
+    lsi_child_read_exec(run);
+    lsi_verdict_judge(child->wait_status, atomic_load(&block->ranks[rank].state), child->exec_errno,
+                      run->config->argv[0], &verdict);
+    if (verdict.dead) {
+        lsi_host_mark_dead(block, rank, verdict.cause);
+        kill(-child->pid, SIGKILL); /* what it started is of no use without it */
+    }
+    if (verdict.failed) {
+        if (!run->failed_status)
+            run->failed_status = verdict.status;
+        lsi_hosts_publish_failure(run->hosts, rank, verdict.status, verdict.cause);
+        say_failure(run, rank, verdict.cause, child->exec_errno != 0);
+    }
+    if (verdict.dead) {
+        lsi_hosts_publish_death(run->hosts, rank, verdict.cause);
+        if (child->exec_errno)
+            begin_end(run, 0); /* nothing to notice: nobody has begun */
+        else if (run->config->on_death == LSI_ON_DEATH_END)
+            begin_end(run, LSI_RUN_NOTICE_S);
+    }
+    lsi_child_collect(run, index);
+    lsi_strays_collect(run);
+}
+
+static void on_remote_death(void *arg, int rank, const char *cause)
+{
+    lsi_run *run = arg;
+    lsi_host_mark_dead(run->segment.block, rank, cause);
+    say_failure(run, rank, cause, 0);
+    if (run->config->on_death == LSI_ON_DEATH_END)
+        begin_end(run, LSI_RUN_NOTICE_S);
+}
+
+static void on_listener_lost(void *arg)
+{
+    lsi_run *run = arg;
+    lsi_log(LSI_LOG_ERROR, "lost the launcher of the run's first host, on %s",
+            run->hosts->store_address);
+    run->said = 1;
+    if (!run->failed_status)
+        run->orphaned = 1;
+    if (run->config->on_death == LSI_ON_DEATH_END) /* also when its own ranks have ended well */
+        begin_end(run, LSI_RUN_NOTICE_S);
+}
+
+static void step_hosts(lsi_run *run)
+{
+    lsi_hosts_sink sink = {run, on_remote_death, on_listener_lost};
+    lsi_hosts_step(run->hosts, &sink);
+}
+
+static void dispatch(lsi_run *run, uint64_t tag)
+{
+    uint32_t index = (uint32_t)tag;
+    switch ((lsi_event)(tag >> 32)) {
+    case LSI_EVENT_SIGNAL: lsi_signals_ready(run); break;
+    case LSI_EVENT_RANK: on_rank(run, (int)index); break;
+    case LSI_EVENT_EXEC: lsi_child_read_exec(run); break;
+    case LSI_EVENT_HOSTS: break; /* every turn of the loop steps them */
+    case LSI_EVENT_STREAM: lsi_output_stream_ready(run->output, index); break;
+    case LSI_EVENT_SINK: lsi_output_sink_ready(run->output, index); break;
+    }
+}
+
+static void run_timers(lsi_run *run)
+{
+    double now = lsi_now();
+    if (now >= run->terminate_at) {
+        run->terminate_at = INFINITY;
+        lsi_children_signal_groups(run, SIGTERM);
+        lsi_children_signal_groups(run, SIGCONT);
+        if (run->kill_at > now + LSI_RUN_GRACE_S)
+            run->kill_at = now + LSI_RUN_GRACE_S;
+    }
+    if (now >= run->kill_at) {
+        run->kill_at = now + KILL_AGAIN_S; /* somebody may have forked meanwhile */
+        run->terminate_at = INFINITY;
+        lsi_children_signal_groups(run, SIGKILL);
+        if (run->alive == 0)
+            lsi_strays_signal(run, SIGKILL);
+    }
+}
+
+/* The exit status as far as this host's ranks decide it. */
+static int own_status(const lsi_run *run)
+{
+    for (int i = 0; i < run->config->ranks; i++) {
+        if (run->children[i].wait_status != 0)
+            return run->failed_status;
+    }
+    return 0; /* also when some exited with 0 without ls_finalize: all is well in the end */
+}
+
+/* Is the run over? Moves through what is left to do once the ranks have ended. */
+static int is_over(lsi_run *run)
+{
+    if (run->alive > 0)
+        return 0;
+    if (run->ending == 0) {
+        run->ending = 1;
+        run->terminate_at = INFINITY;
+        run->kill_at = lsi_now() + LSI_RUN_GRACE_S;
+    }
+    if (run->ending == 1) {
+        if (lsi_strays_signal(run, SIGTERM) > 0)
+            return 0;
+        run->ending = 2;
+        run->kill_at = INFINITY;
+        lsi_output_finish(run->output);
+        lsi_hosts_publish_end(run->hosts, own_status(run));
+    }
+    return run->stop || (lsi_hosts_others_ended(run->hosts) && !lsi_output_pending(run->output));
+}
+
+static int next_timeout_ms(const lsi_run *run)
+{
+    double now = lsi_now(), at = now + LSI_HOSTS_TICK_S;
+    at = run->terminate_at < at ? run->terminate_at : at;
+    at = run->kill_at < at ? run->kill_at : at;
+    return at <= now ? 0 : (int)((at - now) * 1000) + 1;
+}
+
+static ls_status loop(lsi_run *run)
+{
+    struct epoll_event events[EVENTS];
+    while (!is_over(run)) {
+        int n = epoll_wait(run->epoll, events, EVENTS, next_timeout_ms(run));
+        if (n < 0 && errno != EINTR)
+            return lsi_fail_errno("cannot wait for events", "epoll_wait");
+        for (int i = 0; i < n; i++)
+            dispatch(run, events[i].data.u64);
+        step_hosts(run);
+        run_timers(run);
+    }
+    return LS_OK;
+}
+
+/* The exit status of the whole: the first host answers for all, the others for themselves. */
+static int exit_status(const lsi_run *run)
+{
+    const lsi_hosts *hosts = run->hosts;
+    int own = own_status(run), others = 0;
+    if (run->stop && own == 0)
+        return 128 + run->stop;
+    if (hosts->host > 0)
+        return run->orphaned ? 1 : own;
+    for (int h = 1; h < hosts->hosts; h++)
+        others |= hosts->lost[h] || hosts->end_status[h] != 0;
+    if (own == 0 && !others)
+        return 0;
+    return hosts->failure.rank >= 0 ? hosts->failure.status : own ? own : 1;
+}
+
+/* Descriptors: a pidfd and two pipes a rank, a connection of each rank to the store. */
+static void raise_file_limit(lsi_run *run)
+{
+    struct rlimit limit;
+    getrlimit(RLIMIT_NOFILE, &run->old_files);
+    limit = run->old_files;
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+static ls_status open_loop(lsi_run *run)
+{
+    run->epoll = epoll_create1(EPOLL_CLOEXEC);
+    if (run->epoll < 0 || pipe2(run->exec_pipe, O_CLOEXEC | O_NONBLOCK) != 0)
+        return lsi_fail_errno("cannot start the launcher", "epoll or pipe");
+    LSI_TRY(lsi_run_watch(run->epoll, run->exec_pipe[0], EPOLLIN, LSI_EVENT_EXEC, 0));
+    LSI_TRY(lsi_run_watch(run->epoll, lsi_hosts_fd(run->hosts), EPOLLIN, LSI_EVENT_HOSTS, 0));
+    lsi_strays_note_elders(run);
+    LSI_TRY(lsi_signals_catch(run));
+    LSI_TRY(lsi_guard_start(&run->guard));
+    if (run->config->prefix)
+        LSI_TRY(lsi_output_create(run->epoll, run->config->ranks, run->hosts->first_rank,
+                                  &run->output));
+    return lsi_host_create(run->hosts->ranks, run->hosts->first_rank, run->config->ranks,
+                           &run->segment);
+}
+
+static ls_status start_ranks(lsi_run *run)
+{
+    for (int i = 0; i < run->config->ranks; i++)
+        LSI_TRY(lsi_child_start(run, i));
+    close(run->exec_pipe[1]); /* from now on its end means that all have passed their exec */
+    run->exec_pipe[1] = -1;
+    return LS_OK;
+}
+
+/* The start failed: end what was started, and tell the other hosts why they wait in vain. */
+static void undo_start(lsi_run *run)
+{
+    char cause[LSI_HOST_CAUSE_MAX], reason[LSI_ERROR_MAX];
+    snprintf(reason, sizeof reason, "%s", ls_last_error());
+    snprintf(cause, sizeof cause, "not started: %.200s", reason);
+    lsi_children_signal_groups(run, SIGKILL);
+    for (int i = 0; i < run->config->ranks; i++) {
+        int rank = run->hosts->first_rank + i;
+        if (run->children[i].pid > 0)
+            lsi_child_collect(run, i);
+        lsi_hosts_publish_failure(run->hosts, rank, 1, cause);
+        lsi_hosts_publish_death(run->hosts, rank, cause);
+    }
+    lsi_hosts_publish_end(run->hosts, 1);
+    lsi_fail_text(LS_ERR_SYSTEM, reason);
+}
+
+static void close_run(lsi_run *run)
+{
+    int files[] = {run->epoll, run->exec_pipe[0], run->exec_pipe[1]};
+    lsi_output_destroy(run->output);
+    lsi_hosts_close(run->hosts);
+    lsi_host_unmap(&run->segment);
+    lsi_guard_stop(&run->guard);
+    lsi_signals_restore(run);
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        if (files[i] >= 0)
+            close(files[i]);
+    }
+    setrlimit(RLIMIT_NOFILE, &run->old_files);
+    free(run);
+}
+
+ls_status lsi_launch(const lsi_launch_config *config, int *out)
+{
+    lsi_run *run = calloc(1, sizeof *run);
+    if (!run)
+        return lsi_fail_errno("cannot start the launcher", "calloc");
+    run->config = config;
+    run->epoll = run->exec_pipe[0] = run->exec_pipe[1] = run->signal_fd = -1;
+    run->terminate_at = run->kill_at = INFINITY;
+    for (int i = 0; i < LSI_MAX_RANKS; i++)
+        run->children[i].pidfd = -1;
+    raise_file_limit(run);
+
+    ls_status status = lsi_hosts_meet(config, &run->hosts);
+    if (status != LS_OK)
+        goto close_all;
+    status = open_loop(run);
+    if (status == LS_OK)
+        status = start_ranks(run);
+    if (status != LS_OK) {
+        undo_start(run);
+        goto close_all;
+    }
+    status = loop(run);
+    if (status == LS_OK)
+        *out = exit_status(run);
+    else
+        undo_start(run);
+
+close_all:
+    close_run(run);
+    return status;
+}

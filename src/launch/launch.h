@@ -1,0 +1,46 @@
+/* Starting a program as the ranks of a group, and watching over it until the end.
+ *
+ * lsi_launch is the launcher of one host: `lockstep run` calls it with what the command line
+ * says, other commands (bench, train) with themselves as the program. It owns the host's shared
+ * segment, serves the store when it is the first host of the run, and tells the ranks who they
+ * are through their boot records. README.md has the order in which to read this folder.
+ */
+#ifndef LSI_LAUNCH_LAUNCH_H
+#define LSI_LAUNCH_LAUNCH_H
+
+#include <lockstep/status.h>
+
+#define LSI_LAUNCH_WAIT_S 60.0
+
+/* What follows when a rank dies. */
+typedef enum lsi_on_death {
+    LSI_ON_DEATH_END = 0, /* end the others, after a moment to notice and say so themselves */
+    LSI_ON_DEATH_LEAVE    /* the group decides; wait for the rest */
+} lsi_on_death;
+
+/* All texts are borrowed until lsi_launch returns. Zero or NULL means the default. */
+typedef struct lsi_launch_config {
+    int ranks;         /* of this host, 1 to LSI_MAX_RANKS */
+    char *const *argv; /* program and arguments, NULL at the end */
+    int prefix;        /* put "[rank] " before each line that the ranks write */
+    int bind_core;     /* pin local rank i to the i-th core of our affinity mask, modulo */
+    lsi_on_death on_death;
+
+    /* Several hosts: one listens, the others join; all need the key file. */
+    const char *listen; /* "HOST:PORT", port 0: any free one */
+    const char *join;   /* "HOST:PORT" of the one that listens */
+    int hosts;          /* with listen: hosts of the run, this one included; 0: 1 */
+    const char *key_file;
+    double wait_s; /* for the others to come; 0: LSI_LAUNCH_WAIT_S */
+} lsi_launch_config;
+
+/* Run the program to its end. Blocks; call it from a process with one thread, for it forks,
+ * catches signals (restored at the end) and becomes the reaper of orphaned descendants.
+ *
+ * LS_OK when ranks were started; *exit_status is then 0 if all ranks (as listener: of all hosts)
+ * ended with 0, else that of the first that failed: its exit status, 128 + its signal, or 127 or
+ * 126 when the program could not be executed. What failed has been said on stderr already.
+ * An error: no rank was left running; ls_last_error() has the reason and nothing was said. */
+ls_status lsi_launch(const lsi_launch_config *config, int *exit_status);
+
+#endif
