@@ -1,0 +1,179 @@
+"""The implementations that allreduce-peers measures: how each is installed, built and started.
+
+To add one: its title, its settings in ALONE and CROWDED, and how to start it (start_commands).
+"""
+import os
+import shutil
+import subprocess
+import sys
+
+SOURCES = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(SOURCES))
+PLACE = os.path.expanduser(os.environ.get("LOCKSTEP_PEERS") or "~/.cache/lockstep/peers")
+CORES = sorted(os.sched_getaffinity(0))
+
+TITLES = {"openmpi4": "Open MPI 4", "openmpi5": "Open MPI 5", "mpich5": "MPICH 5",
+          "intelmpi": "Intel MPI", "gloo": "Gloo", "lockstep": "Lockstep",
+          "lockstep-foreign": "Lockstep, foreign buffers", "lockstep-tcp": "Lockstep, TCP"}
+PACKAGES = {"openmpi5": ["openmpi<6"], "mpich5": ["mpich<6"], "intelmpi": ["impi-rt"],
+            "gloo": ["torch", "numpy"]}
+
+OPENMPI = ["--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]  # driver.c pins
+HUGE = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}  # malloc asks for huge pages
+
+
+def mca(**values):
+    return [x for key, value in values.items() for x in ("--mca", key, str(value))]
+
+
+def algorithm(number, **values):
+    return mca(coll_tuned_use_dynamic_rules=1, coll_tuned_allreduce_algorithm=number, **values)
+
+
+def cvar(**values):
+    return {"MPIR_CVAR_" + key: str(value) for key, value in values.items()}
+
+
+# What is tried of each: label, arguments of its launcher, environment. The best of many that were
+# measured; of more, each would only add its noise.
+BIG_CELLS = cvar(ALLREDUCE_POSIX_INTRA_ALGORITHM="release_gather",
+                 REDUCE_INTRANODE_BUFFER_TOTAL_SIZE=1 << 20, REDUCE_INTRANODE_NUM_CELLS=4,
+                 BCAST_INTRANODE_BUFFER_TOTAL_SIZE=1 << 20, BCAST_INTRANODE_NUM_CELLS=4)
+EAGER = mca(btl_vader_eager_limit=1 << 16, btl_vader_max_send_size=1 << 17,
+            btl_sm_eager_limit=1 << 16, btl_sm_max_send_size=1 << 17)
+YIELD = mca(mpi_yield_when_idle=1)
+FOREIGN = [("default", [], {}), ("huge", [], HUGE)]
+ALONE = {  # a core for each rank
+    "openmpi": [("default", [], {}), ("eager", EAGER, HUGE),
+                ("ring", algorithm(5, coll_tuned_allreduce_algorithm_segmentsize=1 << 20), HUGE)],
+    "mpich": [("default", [], {}), ("big-cells", [], {**BIG_CELLS, **HUGE}),
+              ("p2p", [], {**cvar(ALLREDUCE_POSIX_INTRA_ALGORITHM="mpir"), **HUGE})],
+    "intelmpi": [("default", [], {"I_MPI_FABRICS": "shm"}),
+                 ("14", [], {"I_MPI_FABRICS": "shm", "I_MPI_ADJUST_ALLREDUCE": "14", **HUGE})],
+    "gloo": [("default", [], {})],
+    "lockstep": [("default", [], {})],
+    "lockstep-foreign": FOREIGN,
+    "lockstep-tcp": [("default", [], {})],
+}
+CROWDED = {  # more ranks than cores
+    **ALONE,
+    "openmpi": [("yield", YIELD, {}), ("linear", YIELD + algorithm(1), HUGE),
+                ("rabenseifner", YIELD + algorithm(6), HUGE)],
+    # with its collectives in shared memory, MPICH waits without yielding: 8 ms for 8 bytes
+    "mpich": [("p2p", [], cvar(DEVICE_COLLECTIVES="none", POLLS_BEFORE_YIELD=1)),
+              ("p2p-huge", [], {**cvar(DEVICE_COLLECTIVES="none"), **HUGE})],
+    "intelmpi": [("default", [], {"I_MPI_FABRICS": "shm"}),
+                 ("spin-1", [], {"I_MPI_FABRICS": "shm", "I_MPI_SPIN_COUNT": "1", **HUGE})],
+}
+
+
+class NotAvailable(Exception):
+    """Why something cannot be installed, built, started or measured."""
+
+
+def command(args, what, seconds=1200):
+    """The output of a command; the reason of its failure is the last line that names no address."""
+    try:
+        done = subprocess.run(args, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, timeout=seconds)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise NotAvailable(f"{what}: {type(error).__name__}") from None
+    if done.returncode:
+        lines = [x.strip() for x in done.stdout.splitlines() if "://" not in x and x.strip()]
+        raise NotAvailable(f"{what}: {lines[-1] if lines else 'failed'}")
+    return done.stdout
+
+
+def venv(peer):
+    """The peer's own virtual environment, made on the first run."""
+    path = os.path.join(PLACE, peer)
+    done = os.path.join(path, "installed")
+    if not os.path.exists(done):
+        print(f"installing {TITLES[peer]} into {path}", file=sys.stderr, flush=True)
+        shutil.rmtree(path, ignore_errors=True)
+        command([sys.executable, "-m", "venv", path], "venv")
+        pip = [os.path.join(path, "bin/pip"), "install", "-q", "--no-input"]
+        command(pip + PACKAGES[peer], "pip")
+        if peer == "intelmpi":  # its wheel has no mpi.h; MPICH's describes the same ABI
+            headers = os.path.join(path, "mpich")
+            command(pip + ["--no-deps", "--target", headers, *PACKAGES["mpich5"]], "pip")
+        if peer == "gloo":
+            command([os.path.join(path, "bin/python"), "-c",
+                     "import torch.distributed as d; assert d.is_gloo_available()"], "torch")
+        open(done, "w").close()
+    return path
+
+
+def compile_driver(work, peer, implementation, flags):
+    program = os.path.join(work, peer)
+    command([os.environ.get("CC", "cc"), "-std=c11", "-O3", "-o", program,
+             os.path.join(SOURCES, "driver.c"), os.path.join(SOURCES, implementation), *flags],
+            "compiler")
+    return program
+
+
+def isolated():
+    """The prefix that gives TCP a loopback of its own with cubic: where the machine's default is
+    bbr, loopback is slow for Gloo. Empty where we may not."""
+    routes = [f"ip route replace local {net} dev lo table local src 127.0.0.1 congctl cubic"
+              for net in ("127.0.0.0/8", "127.0.0.1")]
+    setup = " && ".join(["ip link set lo up", *routes, 'exec "$@"'])
+    prefix = ["unshare", "-n", "sh", "-c", setup, "sh"]
+    try:
+        command(prefix + ["true"], "unshare", 10)
+    except NotAvailable:
+        return []
+    return prefix
+
+
+def start_mpi(peer, work):
+    """Installs and builds; the command before the settings' arguments, and after; environment."""
+    env = {}
+    if peer == "openmpi4":
+        if not shutil.which("mpirun.openmpi") or not shutil.which("mpicc.openmpi"):
+            command(["apt-get", "install", "-y", "--no-install-recommends", "openmpi-bin",
+                     "libopenmpi-dev"], "apt-get")
+        launcher = "mpirun.openmpi"
+        flags = (command(["mpicc.openmpi", "--showme:compile"], "mpicc") + " " +
+                 command(["mpicc.openmpi", "--showme:link"], "mpicc")).split()
+    else:
+        path = venv(peer)
+        launcher, lib = os.path.join(path, "bin/mpirun"), os.path.join(path, "lib")
+        include = os.path.join(path, "mpich/include" if peer == "intelmpi" else "include")
+        flags = ["-I" + include, "-L" + lib, "-lmpi", "-Wl,-rpath," + lib]
+        env = {"PATH": os.path.join(path, "bin") + ":" + os.environ["PATH"]}
+        if peer == "intelmpi":
+            env.update(I_MPI_ROOT=path, I_MPI_PIN="0")
+    common = OPENMPI if peer.startswith("openmpi") else []
+    return [launcher, *common], [compile_driver(work, peer, "impl_mpi.c", flags)], env
+
+
+def start_lockstep(name, work, build):
+    launcher = os.path.join(build, "lockstep")
+    if not os.path.exists(launcher):
+        raise NotAvailable(f"no {launcher}; build it with: meson compile -C {build}")
+    program = compile_driver(work, name, "impl_lockstep.c", [
+        "-I" + os.path.join(ROOT, "include"), "-L" + build, "-llockstep", "-Wl,-rpath," + build])
+    env = {} if name == "lockstep" else {"BENCH_FOREIGN": "1"}
+    prefix = []
+    if name == "lockstep-tcp":
+        prefix, env["LOCKSTEP_TRANSPORT"] = isolated(), "tcp"
+    return prefix + [launcher, "run"], ["--bind", "core", "--", program], env
+
+
+def start_gloo(work):
+    python = os.path.join(venv("gloo"), "bin/python")
+    script, meet = os.path.join(SOURCES, "gloo.py"), os.path.join(work, "gloo-meet")
+    return isolated() + [python, script], [meet], {}
+
+
+def start_commands(name, work, ranks, build):
+    """Yields (label, command, environment) for each setting of name; may raise NotAvailable."""
+    if name.startswith("lockstep"):
+        head, tail, env = start_lockstep(name, work, os.path.abspath(build))
+    elif name == "gloo":
+        head, tail, env = start_gloo(work)
+    else:
+        head, tail, env = start_mpi(name, work)
+    for label, args, more in (CROWDED if ranks > len(CORES) else ALONE)[name.rstrip("45")]:
+        yield label, [*head, *args, "-n", str(ranks), *tail], {**env, **more}
