@@ -104,8 +104,8 @@ static void reduce_own(direct *d, int p)
             }
             char *place = d->scratch[w] + (size_t)k * d->scratch_part;
             d->in[k] = place;
-            lsi_add_recv(d->s, lsi_team_rank(t, m), lsi_tag(INPUT, j, 0, p), place,
-                         n * r->element, after);
+            lsi_add_recv(d->s, lsi_team_rank(t, m), lsi_tag(INPUT, j, 0, p), place, n * r->element,
+                         after);
         }
     }
     int end = d->s->n;

@@ -21,12 +21,12 @@ typedef struct hd {
     const lsi_reduction *r;
     lsi_schedule *s;
     int rounds, part;
-    size_t base, count; /* this part of the vector */
-    char *store[2][LSI_TREE_MAX_NODES]; /* two sets, so that a merge does not overwrite inputs */
+    size_t base, count;                  /* this part of the vector */
+    char *store[2][LSI_TREE_MAX_NODES];  /* two sets, so that a merge does not overwrite inputs */
     const char *now[LSI_TREE_MAX_NODES]; /* current values, whole vectors */
-    int level_from, level_to; /* steps that the next round waits for */
+    int level_from, level_to;            /* steps that the next round waits for */
     const lsi_tree_plan *plans[LSI_TREE_MAX_DEPTH]; /* by round */
-    char **received; /* [window][round][position] */
+    char **received;                                /* [window][round][position] */
 } hd;
 
 static void piece(const hd *h, int v, int round, size_t *from, size_t *to)
@@ -74,7 +74,8 @@ static int partner(const hd *h, int v, int round, int *rank)
 static char *scratch(hd *h, int v, int round, size_t bytes)
 {
     size_t place = ((size_t)(h->part % LSI_CHUNK_WINDOW) * (size_t)h->rounds + (size_t)round)
-                       << h->rounds | (size_t)v;
+                       << h->rounds |
+                   (size_t)v;
     if (!h->received[place])
         h->received[place] = lsi_schedule_alloc(h->s, bytes);
     return h->received[place];
@@ -103,8 +104,8 @@ static void halve(hd *h, int v, int round, char *const *out)
     size_t n = keep_to - keep_from;
     char *received = scratch(h, v, round, n * element * (size_t)n_theirs);
     if (!h->plans[round])
-        h->plans[round] = lsi_schedule_plan(h->s, h->r->team->leaves, nodes, n_left + n_right,
-                                            merged, NULL);
+        h->plans[round] =
+            lsi_schedule_plan(h->s, h->r->team->leaves, nodes, n_left + n_right, merged, NULL);
     const lsi_tree_plan *plan = h->plans[round];
     if (!received || !plan)
         return;

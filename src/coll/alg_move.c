@@ -17,8 +17,8 @@ void lsi_direct_broadcast(lsi_schedule *s, const lsi_team *t, void *data, size_t
             continue;
         }
         for (int i = 1; i < t->n; i++)
-            lsi_add_send(s, lsi_team_rank(t, (root + i) % t->n), lsi_tag(0, 0, 0, p), at,
-                         to - from, -1);
+            lsi_add_send(s, lsi_team_rank(t, (root + i) % t->n), lsi_tag(0, 0, 0, p), at, to - from,
+                         -1);
     }
 }
 

@@ -32,8 +32,8 @@ static int reduce_hops(ring *g, const char *in, char *work, const size_t *lo, in
                      sent, last);
         int received = lsi_add_recv(g->s, g->prev, lsi_tag(REDUCE, 0, hop, g->part), scratch, got,
                                     last); /* scratch is free: `last` is the sum that used it */
-        last = lsi_add_reduce(g->s, work + lo[add] * g->element, scratch,
-                              in + lo[add] * g->element, lo[add + 1] - lo[add], received);
+        last = lsi_add_reduce(g->s, work + lo[add] * g->element, scratch, in + lo[add] * g->element,
+                              lo[add + 1] - lo[add], received);
     }
     return last;
 }
@@ -47,8 +47,8 @@ static int gather_hops(ring *g, char *work, const size_t *lo, int shift, int aft
         lsi_add_send(g->s, g->next, lsi_tag(GATHER, 0, hop, g->part), work + lo[out] * g->element,
                      (lo[out + 1] - lo[out]) * g->element, last);
         last = lsi_add_recv(g->s, g->prev, lsi_tag(GATHER, 0, hop, g->part),
-                            work + lo[into] * g->element,
-                            (lo[into + 1] - lo[into]) * g->element, last);
+                            work + lo[into] * g->element, (lo[into + 1] - lo[into]) * g->element,
+                            last);
     }
     return last;
 }
@@ -120,8 +120,8 @@ void lsi_ring_reduce(lsi_schedule *s, const lsi_reduction *r)
         int after = p < LSI_CHUNK_WINDOW ? start : ends[p % LSI_CHUNK_WINDOW];
         char *work = lsi_at_mut(r->work, from, r->element);
         int last = reduce_hops(&g, in + from * r->element, work, lo, after);
-        last = r->root < 0 ? gather_hops(&g, work, lo, 1, last)
-                           : collect(&g, work, lo, r->root, last);
+        last =
+            r->root < 0 ? gather_hops(&g, work, lo, 1, last) : collect(&g, work, lo, r->root, last);
         ends[p % LSI_CHUNK_WINDOW] = last;
     }
 }

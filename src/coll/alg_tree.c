@@ -53,9 +53,9 @@ static int climb(tree *g, const tree_place *place, const char *in, char *work, s
     for (int c = 0; c < 2; c++)
         if (place->child[c] >= 0) {
             int m = member_at(place->child[c], n, 0, g->which);
-            received[c] = lsi_add_recv(g->s, lsi_team_rank(g->t, m),
-                                       lsi_tag(g->which, 0, 0, g->part), g->scratch[c], bytes,
-                                       after);
+            received[c] =
+                lsi_add_recv(g->s, lsi_team_rank(g->t, m), lsi_tag(g->which, 0, 0, g->part),
+                             g->scratch[c], bytes, after);
         }
     const char *sum = in + offset;
     for (int c = 0; c < 2; c++)
@@ -168,9 +168,8 @@ void lsi_tree_broadcast(lsi_schedule *s, const lsi_team *t, void *data, size_t b
                 continue;
             }
             tree_place place = find_place(position_of(from_root - 1, n, 0, which), n);
-            int parent = place.parent < 0
-                             ? root
-                             : (root + 1 + member_at(place.parent, n, 0, which)) % t->n;
+            int parent =
+                place.parent < 0 ? root : (root + 1 + member_at(place.parent, n, 0, which)) % t->n;
             int last = lsi_add_recv(s, lsi_team_rank(t, parent), tag, at, b - a, after);
             for (int c = 0; c < 2; c++)
                 if (place.child[c] >= 0) {

@@ -5,8 +5,7 @@
 #include "coll/comm.h"
 
 /* A call with what all collectives share. */
-static lsi_call make_call(lsi_coll coll, const void *send, void *recv, size_t count,
-                          ls_dtype dtype)
+static lsi_call make_call(lsi_coll coll, const void *send, void *recv, size_t count, ls_dtype dtype)
 {
     lsi_call c = {.coll = coll, .dtype = dtype, .count = count, .send = send, .recv = recv};
     c.element = ls_dtype_size(dtype);
@@ -113,8 +112,8 @@ ls_status ls_reduce(ls_comm *comm, const void *send, void *recv, size_t count, l
     return reduce(comm, send, recv, count, dtype, op, root, 0, NULL);
 }
 
-ls_status ls_reduce_start(ls_comm *comm, const void *send, void *recv, size_t count,
-                          ls_dtype dtype, ls_op op, int root, ls_request **request)
+ls_status ls_reduce_start(ls_comm *comm, const void *send, void *recv, size_t count, ls_dtype dtype,
+                          ls_op op, int root, ls_request **request)
 {
     return reduce(comm, send, recv, count, dtype, op, root, 1, request);
 }
@@ -239,8 +238,8 @@ ls_status ls_gather(ls_comm *comm, const void *send, void *recv, size_t count, l
     return gather(comm, send, recv, count, dtype, root, 0, NULL);
 }
 
-ls_status ls_gather_start(ls_comm *comm, const void *send, void *recv, size_t count,
-                          ls_dtype dtype, int root, ls_request **request)
+ls_status ls_gather_start(ls_comm *comm, const void *send, void *recv, size_t count, ls_dtype dtype,
+                          int root, ls_request **request)
 {
     return gather(comm, send, recv, count, dtype, root, 1, request);
 }
@@ -271,8 +270,8 @@ ls_status ls_scatter_start(ls_comm *comm, const void *send, void *recv, size_t c
     return scatter(comm, send, recv, count, dtype, root, 1, request);
 }
 
-static ls_status alltoall(ls_comm *comm, const void *send, void *recv, size_t count,
-                          ls_dtype dtype, int start, ls_request **request)
+static ls_status alltoall(ls_comm *comm, const void *send, void *recv, size_t count, ls_dtype dtype,
+                          int start, ls_request **request)
 {
     lsi_call c = make_call(LSI_ALLTOALL, send, recv, count, dtype);
     LSI_TRY(prepare(comm, &c, comm ? (size_t)comm->size : 1));
@@ -314,9 +313,8 @@ ls_status ls_alltoallv(ls_comm *comm, const void *send, const size_t *send_count
     return alltoallv(comm, send, send_counts, recv, recv_counts, dtype, 0, NULL);
 }
 
-ls_status ls_alltoallv_start(ls_comm *comm, const void *send, const size_t *send_counts,
-                             void *recv, const size_t *recv_counts, ls_dtype dtype,
-                             ls_request **request)
+ls_status ls_alltoallv_start(ls_comm *comm, const void *send, const size_t *send_counts, void *recv,
+                             const size_t *recv_counts, ls_dtype dtype, ls_request **request)
 {
     return alltoallv(comm, send, send_counts, recv, recv_counts, dtype, 1, request);
 }

@@ -16,8 +16,7 @@ void lsi_board_attach(lsi_board *board, void *memory, int members, int self)
     memset(board, 0, sizeof *board);
     board->head = memory;
     board->slots = (lsi_slot *)(void *)((char *)memory + sizeof(lsi_board_head));
-    board->boxes =
-        (char *)board->slots + (size_t)members * LSI_BOARD_SLOTS * sizeof(lsi_slot);
+    board->boxes = (char *)board->slots + (size_t)members * LSI_BOARD_SLOTS * sizeof(lsi_slot);
     board->members = members;
     board->self = self;
     board->done_below = 1; /* operations count from 1 */
@@ -25,15 +24,11 @@ void lsi_board_attach(lsi_board *board, void *memory, int members, int self)
 
 uint32_t lsi_board_take_box(lsi_board *board, uint64_t seq)
 {
-    uint32_t box = 0;
-    for (uint32_t i = 0; i < LSI_BOARD_BOXES; i++) {
-        if (board->box_used[i] < board->done_below) { /* the first free one is warm in the cache */
-            box = i;
-            break;
-        }
-        if (board->box_used[i] < board->box_used[box])
-            box = i; /* used SLOTS operations ago or more: free by invariant 2 */
-    }
+    uint32_t box = (uint32_t)(seq % LSI_BOARD_WARM); /* few boxes in turn stay in the cache */
+    if (board->box_used[box] >= board->done_below)
+        for (uint32_t i = 0; i < LSI_BOARD_BOXES; i++)
+            if (board->box_used[i] < board->box_used[box])
+                box = i; /* the oldest: used SLOTS operations ago or more, free by invariant 2 */
     board->box_used[box] = seq;
     return box;
 }

@@ -5,8 +5,9 @@
  * whole cost of a small all-reduce.
  *
  * Invariants:
- * 1. A slot is written by its owner only. `state` = operation number * 8 + phase only grows; what
- *    a phase announces is written before the state is released.
+ * 1. A slot is written by its owner only. `entered` and `phase` = operation number * 8 + phase only
+ *    grow; what a phase announces is written before it is released. They stand in two lines: the
+ *    owner gets hold of the second while its peers still read the first.
  * 2. Every operation waits until all members have entered it. A rank has at most
  *    LSI_BOARD_ACTIVE operations under way, so whoever has entered operation s has completed all
  *    up to s - ACTIVE, and with 2 * ACTIVE slots no slot is overwritten that anyone still reads.
@@ -26,7 +27,9 @@
 #define LSI_BOARD_SLOTS (2 * LSI_BOARD_ACTIVE)
 #define LSI_BOARD_BOXES LSI_BOARD_SLOTS
 #define LSI_BOARD_BOX_BYTES ((size_t)16 << 10)
+#define LSI_BOARD_WARM 4 /* boxes used in turn while operations follow one another */
 #define LSI_BOARD_INLINE 56
+#define LSI_BOARD_QUICK ((size_t)2048) /* worth the short way */
 
 typedef enum lsi_phase {
     LSI_PHASE_ENTERED = 1, /* posted */
@@ -35,16 +38,16 @@ typedef enum lsi_phase {
     LSI_PHASE_COPIED       /* two-level: has copied the result */
 } lsi_phase;
 
-enum { /* lsi_slot.flags */
+enum {                           /* lsi_slot.flags */
        LSI_SLOT_SEND_SHARED = 1, /* `send` is an offset in the segment, else an address */
        LSI_SLOT_RECV_SHARED = 2,
        LSI_SLOT_BOXED = 4,   /* the input stands in the box */
        LSI_SLOT_CAN_READ = 8 /* this process may read and write its peers' memory (CMA) */
 };
 
-/* Two cache lines: what the peers always read, and what they read only when something differs. */
+/* Two cache lines: what the peers always read, and what they read later or never. */
 typedef struct lsi_slot {
-    _Alignas(128) _Atomic uint32_t state;
+    _Alignas(128) _Atomic uint32_t entered;
     uint32_t signature;
     union {
         uint8_t data[LSI_BOARD_INLINE];
@@ -55,7 +58,8 @@ typedef struct lsi_slot {
             uint64_t lists; /* two-level, leader: offset of its node list beyond the first */
         };
     };
-    _Alignas(64) lsi_wire_call call;
+    _Alignas(64) _Atomic uint32_t phase; /* beyond ENTERED */
+    lsi_wire_call call;
 } lsi_slot;
 _Static_assert(sizeof(lsi_slot) == 128, "two lines");
 
@@ -72,6 +76,7 @@ typedef struct lsi_board {
     char *boxes;     /* [members][LSI_BOARD_BOXES][LSI_BOARD_BOX_BYTES] */
     int members, self;
     uint64_t box_used[LSI_BOARD_BOXES]; /* last operation that used own box i */
+    uint32_t own_flags[LSI_BOARD_SLOTS]; /* as posted: our own slots are not ours to read */
     uint64_t done_below;                /* every member has completed all operations below */
 } lsi_board;
 
@@ -85,7 +90,7 @@ static inline lsi_slot *lsi_board_slot(const lsi_board *b, uint64_t seq, int mem
     return &b->slots[(size_t)(seq % LSI_BOARD_SLOTS) * (size_t)b->members + (size_t)member];
 }
 
-static inline char *lsi_board_box(const lsi_board *b, int member, uint32_t box)
+static inline char *lsi_board_box(const lsi_board *b, int member, uint64_t box)
 {
     return b->boxes +
            ((size_t)member * LSI_BOARD_BOXES + box % LSI_BOARD_BOXES) * LSI_BOARD_BOX_BYTES;
@@ -99,8 +104,20 @@ static inline uint32_t lsi_board_state(uint64_t seq, lsi_phase phase)
 /* Has this slot's owner reached `phase` of operation `seq`? */
 static inline int lsi_board_reached(const lsi_slot *slot, uint64_t seq, lsi_phase phase)
 {
-    uint32_t state = atomic_load_explicit(&slot->state, memory_order_acquire);
+    const _Atomic uint32_t *word = phase == LSI_PHASE_ENTERED ? &slot->entered : &slot->phase;
+    uint32_t state = atomic_load_explicit(word, memory_order_acquire);
     return (int32_t)(state - lsi_board_state(seq, phase)) >= 0;
+}
+
+/* The line was written for a peer: move it out of our own cache, to where the peer finds it
+ * sooner. A hint; a no-op on processors that do not know it. */
+static inline void lsi_board_hand_over(const void *line)
+{
+#if defined(__x86_64__)
+    __asm__ volatile("cldemote %0" : : "m"(*(const char *)line));
+#else
+    (void)line;
+#endif
 }
 
 /* A free box of our own, marked as used by `seq`. */

@@ -55,52 +55,77 @@ static uint64_t place_of(const lsi_world *w, const void *p)
     return is_shared(w, p) ? (uint64_t)((const char *)p - w->host.base) : (uint64_t)(uintptr_t)p;
 }
 
-static void post_buffers(ls_request *r, lsi_slot *slot, size_t most)
+/* Copy the input into a box of ours. Returns its number. */
+static uint32_t fill_box(lsi_board *b, uint64_t seq, const void *input, size_t own)
 {
-    ls_comm *comm = r->comm;
-    lsi_world *w = comm->world;
-    int shared = is_shared(w, r->call.send);
-    slot->flags = (shared ? LSI_SLOT_SEND_SHARED : 0u) |
-                  (is_shared(w, r->call.recv) ? LSI_SLOT_RECV_SHARED : 0u) |
-                  (w->can_read ? LSI_SLOT_CAN_READ : 0u);
-    slot->send = place_of(w, r->call.send);
-    slot->recv = place_of(w, r->call.recv);
-    slot->oldest = comm->oldest;
-    size_t limit = w->spins < 100 ? BOX_CROWDED : shared ? BOX_SHARED : BOX_FOREIGN;
-    size_t own = own_contribution(comm, &r->call, most);
-    if (most <= limit) {
-        slot->box = lsi_board_take_box(&comm->board, r->seq);
-        slot->flags |= LSI_SLOT_BOXED;
-        memcpy(lsi_board_box(&comm->board, comm->board.self, slot->box), r->call.send, own);
-    }
+    uint32_t number = lsi_board_take_box(b, seq);
+    char *box = lsi_board_box(b, b->self, number);
+    memcpy(box, input, own);
+    for (size_t at = 0; at < own; at += 64)
+        lsi_board_hand_over(box + at);
+    return number;
 }
 
-void lsi_board_post(ls_request *r)
+static void publish(ls_comm *comm, uint64_t seq, lsi_phase phase)
 {
-    ls_comm *comm = r->comm;
-    lsi_slot *slot = lsi_board_slot(&comm->board, r->seq, comm->board.self);
-    size_t most = lsi_board_contribution(comm, &r->call);
-    slot->signature = lsi_call_signature(&r->call.what);
-    slot->call = r->call.what;
-    if (most <= LSI_BOARD_INLINE) {
-        size_t own = own_contribution(comm, &r->call, most);
-        if (own == 8) /* the common sizes without a call */
-            memcpy(slot->data, r->call.send, 8);
-        else if (own)
-            memcpy(slot->data, r->call.send, own);
-    } else {
-        post_buffers(r, slot, most);
+    lsi_slot *slot = lsi_board_slot(&comm->board, seq, comm->board.self);
+    _Atomic uint32_t *word = phase == LSI_PHASE_ENTERED ? &slot->entered : &slot->phase;
+    atomic_store_explicit(word, lsi_board_state(seq, phase), memory_order_release);
+    lsi_board_hand_over(word);
+    lsi_world_ring(comm->world);
+}
+
+static void post_buffers(ls_comm *comm, const lsi_call *c, uint64_t seq, lsi_slot *slot,
+                         size_t most)
+{
+    lsi_world *w = comm->world;
+    int shared = is_shared(w, c->send);
+    size_t limit = w->spins < 100 ? BOX_CROWDED : shared ? BOX_SHARED : BOX_FOREIGN;
+    uint32_t flags = (shared ? LSI_SLOT_SEND_SHARED : 0u) |
+                     (is_shared(w, c->recv) ? LSI_SLOT_RECV_SHARED : 0u) |
+                     (w->can_read ? LSI_SLOT_CAN_READ : 0u),
+             box = 0;
+    if (most <= limit) { /* first: its lines arrive while the slot's is fetched */
+        flags |= LSI_SLOT_BOXED;
+        box = fill_box(&comm->board, seq, c->send, own_contribution(comm, c, most));
     }
-    lsi_board_publish(r, LSI_PHASE_ENTERED);
+    slot->flags = flags;
+    comm->board.own_flags[seq % LSI_BOARD_SLOTS] = flags;
+    slot->box = box;
+    slot->send = place_of(w, c->send);
+    slot->recv = place_of(w, c->recv);
+    slot->oldest = comm->oldest;
+}
+
+void lsi_board_post(ls_comm *comm, const lsi_call *c, uint64_t seq)
+{
+    lsi_slot *slot = lsi_board_slot(&comm->board, seq, comm->board.self);
+    size_t most = lsi_board_contribution(comm, c);
+    __builtin_prefetch(slot, 1);
+    slot->call = c->what;
+    if (most <= LSI_BOARD_INLINE) {
+        size_t own = own_contribution(comm, c, most);
+        if (own == 8) /* the common size without a call */
+            memcpy(slot->data, c->send, 8);
+        else if (own)
+            memcpy(slot->data, c->send, own);
+    } else {
+        post_buffers(comm, c, seq, slot, most);
+    }
+    slot->signature = lsi_call_signature(&c->what);
+    publish(comm, seq, LSI_PHASE_ENTERED);
+    /* Get hold of the lines that the next operation will write, while this one waits. */
+    __builtin_prefetch(lsi_board_slot(&comm->board, seq + 1, comm->board.self), 1);
+    char *next = lsi_board_box(&comm->board, comm->board.self, (seq + 1) % LSI_BOARD_WARM);
+    if (most > LSI_BOARD_INLINE && most <= BOX_SHARED)
+        for (size_t at = 0; at < most; at += 64)
+            __builtin_prefetch(next + at, 1);
 }
 
 void lsi_board_publish(ls_request *r, lsi_phase phase)
 {
-    ls_comm *comm = r->comm;
-    lsi_slot *slot = lsi_board_slot(&comm->board, r->seq, comm->board.self);
-    atomic_store_explicit(&slot->state, lsi_board_state(r->seq, phase), memory_order_release);
+    publish(r->comm, r->seq, phase);
     r->seen = 0;
-    lsi_world_ring(comm->world);
 }
 
 int lsi_board_all(ls_request *r, lsi_phase phase)
@@ -132,7 +157,7 @@ ls_status lsi_board_entered(ls_request *r)
 {
     ls_comm *comm = r->comm;
     lsi_board *b = &comm->board;
-    uint32_t signature = lsi_board_slot(b, r->seq, b->self)->signature;
+    uint32_t signature = lsi_call_signature(&r->call.what); /* our slot has been handed over */
     for (; r->seen < b->members; r->seen++) {
         const lsi_slot *slot = lsi_board_slot(b, r->seq, r->seen);
         if (r->seen == b->self)
@@ -145,17 +170,19 @@ ls_status lsi_board_entered(ls_request *r)
     return LS_OK;
 }
 
-const char *lsi_board_input(const ls_request *r, int i)
+const char *lsi_board_input(const ls_comm *comm, const lsi_call *c, uint64_t seq, int i)
 {
-    const lsi_board *b = &r->comm->board;
-    const lsi_slot *slot = lsi_board_slot(b, r->seq, i);
-    if (lsi_board_contribution(r->comm, &r->call) <= LSI_BOARD_INLINE)
+    const lsi_board *b = &comm->board;
+    const lsi_slot *slot = lsi_board_slot(b, seq, i);
+    if (i == b->self)
+        return c->send;
+    if (lsi_board_contribution(comm, c) <= LSI_BOARD_INLINE)
         return (const char *)slot->data;
     if (slot->flags & LSI_SLOT_BOXED)
         return lsi_board_box(b, i, slot->box);
     if (slot->flags & LSI_SLOT_SEND_SHARED)
-        return r->comm->world->host.base + slot->send;
-    return i == b->self ? r->call.send : NULL;
+        return comm->world->host.base + slot->send;
+    return NULL;
 }
 
 static ls_status foreign(ls_request *r, int i, ssize_t moved, size_t bytes)
@@ -179,7 +206,7 @@ static pid_t pid_of(const ls_comm *comm, int i)
 
 ls_status lsi_board_read(ls_request *r, int i, size_t offset, void *to, size_t bytes)
 {
-    const char *in = lsi_board_input(r, i);
+    const char *in = lsi_board_input(r->comm, &r->call, r->seq, i);
     if (in) {
         memcpy(to, in + offset, bytes);
         return LS_OK;
@@ -202,30 +229,24 @@ ls_status lsi_board_write(ls_request *r, int i, size_t offset, const void *from,
 }
 
 /* What the slots say, once all have entered: equal on every member, as all read the same. */
-typedef struct survey {
-    int stable;  /* every input that is read stands in a slot or box */
-    int foreign; /* somebody's buffer lies in private memory */
-    int able;    /* everybody may read and write its peers' memory */
-} survey;
-
-static survey look_around(ls_request *r)
+lsi_survey lsi_board_survey(ls_comm *comm, const lsi_call *c, uint64_t seq)
 {
-    ls_comm *comm = r->comm;
     lsi_board *b = &comm->board;
-    survey s = {1, 0, 1};
-    uint64_t oldest = UINT64_MAX;
-    int rooted = r->call.coll == LSI_BROADCAST || r->call.coll == LSI_SCATTER;
-    if (lsi_board_contribution(comm, &r->call) <= LSI_BOARD_INLINE)
+    lsi_survey s = {1, 0, 1};
+    uint64_t oldest = comm->oldest;
+    int rooted = c->coll == LSI_BROADCAST || c->coll == LSI_SCATTER;
+    if (lsi_board_contribution(comm, c) <= LSI_BOARD_INLINE)
         return s;
     for (int i = 0; i < b->members; i++) {
-        const lsi_slot *slot = lsi_board_slot(b, r->seq, i);
-        if (slot->oldest < oldest)
+        const lsi_slot *slot = lsi_board_slot(b, seq, i);
+        uint32_t flags = i == b->self ? b->own_flags[seq % LSI_BOARD_SLOTS] : slot->flags;
+        if (i != b->self && slot->oldest < oldest)
             oldest = slot->oldest;
-        if (!(slot->flags & LSI_SLOT_BOXED) && !(rooted && comm->locals[i] != r->call.root))
+        if (!(flags & LSI_SLOT_BOXED) && !(rooted && comm->locals[i] != c->root))
             s.stable = 0;
-        if (!(slot->flags & LSI_SLOT_SEND_SHARED) || !(slot->flags & LSI_SLOT_RECV_SHARED))
+        if (!(flags & LSI_SLOT_SEND_SHARED) || !(flags & LSI_SLOT_RECV_SHARED))
             s.foreign = 1;
-        if (!(slot->flags & LSI_SLOT_CAN_READ))
+        if (!(flags & LSI_SLOT_CAN_READ))
             s.able = 0;
     }
     if (oldest > b->done_below)
@@ -242,7 +263,7 @@ ls_status lsi_board_step(ls_request *r)
 {
     if (r->phase == 0) {
         LSI_TRY(lsi_board_entered(r));
-        survey s = look_around(r);
+        lsi_survey s = lsi_board_survey(r->comm, &r->call, r->seq);
         if (!s.stable && s.foreign && !s.able) {
             r->step = lsi_schedule_progress;
             LSI_TRY(lsi_build_schedule(r));

@@ -6,8 +6,19 @@
 
 #define LSI_CMA_CHUNK ((size_t)128 << 10) /* foreign memory is read in pieces of this size */
 
-/* Announce the operation on the board; r->step becomes the one that runs it. */
-void lsi_board_post(ls_request *r);
+/* What the slots say, once all have entered: equal on every member, as all read the same. */
+typedef struct lsi_survey {
+    int stable;  /* every input that is read stands in a slot or box */
+    int foreign; /* somebody's buffer lies in private memory */
+    int able;    /* everybody may read and write its peers' memory */
+} lsi_survey;
+
+/* Announce operation `seq` on the board. */
+void lsi_board_post(ls_comm *comm, const lsi_call *c, uint64_t seq);
+lsi_survey lsi_board_survey(ls_comm *comm, const lsi_call *c, uint64_t seq);
+/* The short way for a blocking all-reduce of few bytes: no request is made. LS_IN_PROGRESS: it is
+ * posted (*seq) and must be finished as a request; LS_ERR_UNSUPPORTED: it is not for this way. */
+ls_status lsi_board_quick(ls_comm *comm, const lsi_call *c, uint64_t *seq);
 /* Have all local members entered? LS_OK, LS_IN_PROGRESS, or LS_ERR_MISMATCH (all are told). */
 ls_status lsi_board_entered(ls_request *r);
 /* Have all local members reached `phase`? r->seen counts them; it starts at 0 for each phase. */
@@ -22,9 +33,11 @@ ls_status lsi_board_then_schedule(ls_request *r);
  * stand in slots or boxes, so nobody's buffers are touched by others. */
 ls_status lsi_board_reduce(ls_request *r, int stable);
 ls_status lsi_board_move(ls_request *r);
+/* The reduction of stable inputs into our own buffer. */
+void lsi_board_reduce_stable(ls_comm *comm, const lsi_call *c, uint64_t seq);
 
 /* Where member i's input can be read, or NULL if only by lsi_board_read. */
-const char *lsi_board_input(const ls_request *r, int i);
+const char *lsi_board_input(const ls_comm *comm, const lsi_call *c, uint64_t seq, int i);
 /* Copy from the input (or result) buffer of local member i, wherever it lies. */
 ls_status lsi_board_read(ls_request *r, int i, size_t offset, void *to, size_t bytes);
 ls_status lsi_board_write(ls_request *r, int i, size_t offset, const void *from, size_t bytes);

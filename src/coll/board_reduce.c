@@ -11,8 +11,7 @@
 #include "coll/reduce.h"
 
 /* Our share of `count` elements: whole cache lines. */
-static void own_segment(const ls_comm *comm, size_t count, size_t element, size_t *from,
-                        size_t *to)
+static void own_segment(const ls_comm *comm, size_t count, size_t element, size_t *from, size_t *to)
 {
     size_t line = 64 / element, n = (size_t)comm->local_size;
     size_t size = ((count + n - 1) / n + line - 1) / line * line;
@@ -21,24 +20,22 @@ static void own_segment(const ls_comm *comm, size_t count, size_t element, size_
     *to = b < count ? b : count;
 }
 
-static ls_status reduce_stable(ls_request *r)
+void lsi_board_reduce_stable(ls_comm *comm, const lsi_call *c, uint64_t seq)
 {
-    ls_comm *comm = r->comm;
-    const lsi_call *c = &r->call;
     const void *in[LSI_MAX_RANKS];
     size_t skip = 0;
     void *out = c->recv;
     if (c->coll == LSI_REDUCE && comm->rank != c->root)
-        return LS_OK;
+        return;
     if (c->coll == LSI_REDUCE_SCATTER) {
         skip = (size_t)comm->rank * c->count * c->element;
         if (c->in_place)
             out = (char *)c->recv + skip;
     }
-    for (int i = 0; i < comm->local_size; i++)
-        in[i] = lsi_board_input(r, i) + skip;
+    for (int i = 0; i < comm->local_size; i++) /* our own copy has been handed over to the peers */
+        in[i] = (i == comm->local_rank ? (const char *)c->send : lsi_board_input(comm, c, seq, i)) +
+                skip;
     lsi_reduce_tree(c->dtype, c->op, in, comm->local_size, &out, 1, c->count);
-    return LS_OK;
 }
 
 /* Sum elements [from, to) of everybody's input; `shift` is where the outputs' first element of
@@ -52,7 +49,7 @@ static ls_status reduce_range(ls_request *r, size_t from, size_t to, size_t shif
     void *out[LSI_MAX_RANKS], *result = NULL;
     int n_out = 0, copies[LSI_MAX_RANKS], n_copies = 0;
     for (int i = 0; i < comm->local_size; i++) {
-        const char *input = lsi_board_input(r, i);
+        const char *input = lsi_board_input(comm, c, r->seq, i);
         if (input) {
             in[i] = input + from * c->element;
             continue;
@@ -75,8 +72,9 @@ static ls_status reduce_range(ls_request *r, size_t from, size_t to, size_t shif
             copies[n_copies++] = i;
     }
     if (n_copies) { /* foreign outputs are written from ours, or from scratch */
-        result = n_out ? out[0] : (char *)comm->world->cma_scratch +
-                                      (size_t)comm->local_rank * LSI_CMA_CHUNK;
+        result = n_out
+                     ? out[0]
+                     : (char *)comm->world->cma_scratch + (size_t)comm->local_rank * LSI_CMA_CHUNK;
         if (!n_out)
             out[n_out++] = result;
     }
@@ -90,8 +88,10 @@ ls_status lsi_board_reduce(ls_request *r, int stable)
 {
     ls_comm *comm = r->comm;
     const lsi_call *c = &r->call;
-    if (stable)
-        return reduce_stable(r);
+    if (stable) {
+        lsi_board_reduce_stable(comm, c, r->seq);
+        return LS_OK;
+    }
     size_t from, to, shift = 0, step = LSI_CMA_CHUNK / c->element;
     if (c->coll == LSI_REDUCE_SCATTER) {
         from = (size_t)comm->rank * c->count;

@@ -4,9 +4,10 @@
 #include <stdio.h>
 #include <string.h>
 
-const char *const lsi_coll_names[LSI_COLL_COUNT] = {
-    "allreduce", "reduce",  "reduce_scatter", "allgather", "allgatherv", "broadcast",
-    "gather",    "scatter", "alltoall",       "alltoallv", "barrier",    "send/recv"};
+const char *const lsi_coll_names[LSI_COLL_COUNT] = {"allreduce", "reduce",     "reduce_scatter",
+                                                    "allgather", "allgatherv", "broadcast",
+                                                    "gather",    "scatter",    "alltoall",
+                                                    "alltoallv", "barrier",    "send/recv"};
 
 const char *const lsi_algorithm_names[LSI_ALGORITHM_COUNT] = {"direct", "hd", "ring", "tree"};
 

@@ -38,8 +38,8 @@ typedef struct lsi_call {
     lsi_algorithm algorithm;
     ls_dtype dtype;
     ls_op op;
-    int root, tag; /* P2P: root is the peer */
-    int sending;   /* P2P: which side */
+    int root, tag;         /* P2P: root is the peer */
+    int sending;           /* P2P: which side */
     size_t count, element; /* element: bytes of one */
     const void *send;      /* never LS_IN_PROGRESS: resolved to the place of the input */
     void *recv;

@@ -54,6 +54,26 @@ ls_comm *lsi_world_comm(lsi_world *world, uint32_t id)
     return NULL;
 }
 
+const char *lsi_comm_doing(const ls_comm *comm, char *text, size_t bytes)
+{
+    if (comm->oldest <= comm->seq)
+        return lsi_call_describe(&comm->history[comm->oldest % LSI_HISTORY], text, bytes);
+    return comm->messages > 0 ? lsi_call_describe(&comm->message, text, bytes) : LSI_IDLE;
+}
+
+void lsi_comm_name_failure(ls_comm *comm, const lsi_wire_call *what)
+{
+    char call[LSI_DESCRIBE_MAX], text[LSI_ERROR_MAX];
+    size_t skip = strlen(LSI_IDLE);
+    if (strncmp(comm->failure, LSI_IDLE ":", skip + 1) != 0)
+        return;
+    const char *doing = what ? lsi_call_describe(what, call, sizeof call)
+                             : lsi_comm_doing(comm, call, sizeof call);
+    snprintf(text, sizeof text, "%s%.*s", doing, LSI_ERROR_MAX - LSI_DESCRIBE_MAX - 1,
+             comm->failure + skip);
+    memcpy(comm->failure, text, sizeof text);
+}
+
 ls_status lsi_comm_fail(ls_comm *comm, ls_status status, const char *text)
 {
     lsi_world *w = comm->world;
@@ -61,6 +81,8 @@ ls_status lsi_comm_fail(ls_comm *comm, ls_status status, const char *text)
         return lsi_comm_failed(comm);
     comm->failed = status;
     snprintf(comm->failure, sizeof comm->failure, "%s", text);
+    lsi_comm_name_failure(comm, NULL);
+    text = comm->failure;
     if (comm->has_board) {
         lsi_board_abort(&comm->board, comm->rank, (int)status, text);
         atomic_fetch_add(&w->host.block->epoch, 1);
@@ -98,11 +120,9 @@ static void look_at_deaths(ls_comm *comm)
         const lsi_host_rank *rank = &block->ranks[comm->ranks[m]];
         if (atomic_load_explicit(&rank->state, memory_order_acquire) != LSI_RANK_DEAD)
             continue;
-        char call[LSI_DESCRIBE_MAX] = "idle", text[LSI_ERROR_MAX];
-        if (comm->oldest <= comm->seq)
-            lsi_call_describe(&comm->history[comm->oldest % LSI_HISTORY], call, sizeof call);
-        snprintf(text, sizeof text, "%s: rank %d died: %.*s", call, m, LSI_HOST_CAUSE_MAX,
-                 rank->cause);
+        char call[LSI_DESCRIBE_MAX], text[LSI_ERROR_MAX];
+        snprintf(text, sizeof text, "%s: rank %d died: %.*s",
+                 lsi_comm_doing(comm, call, sizeof call), m, LSI_HOST_CAUSE_MAX, rank->cause);
         lsi_comm_fail(comm, LS_ERR_PEER_DEAD, text);
     }
 }

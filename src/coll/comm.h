@@ -26,22 +26,23 @@
 
 #define LSI_HISTORY 64
 #define LSI_DESCRIBE_MAX 160
+#define LSI_IDLE "idle"
 
 typedef struct lsi_world {
     int rank, size;
     lsi_host host;
-    int own_host;         /* unmap it at the end */
+    int own_host; /* unmap it at the end */
     int first_local, local_rank, local_size;
     int hosts;
-    int *host_of;         /* [size] */
-    lsi_port *port;       /* NULL in a group of one */
+    int *host_of;   /* [size] */
+    lsi_port *port; /* NULL in a group of one */
     lsi_heap *heap;
     double timeout_s, warn_after_s;
-    int spins;            /* looks before yielding: few when ranks outnumber cores */
-    int use_boards;       /* 0 when a transport other than shm is forced */
-    int can_read;         /* this process may read and write its peers' memory (CMA) */
+    int spins;      /* looks before yielding: few when ranks outnumber cores */
+    int use_boards; /* 0 when a transport other than shm is forced */
+    int can_read;   /* this process may read and write its peers' memory (CMA) */
     uint32_t epoch_seen;
-    uint32_t next_id;     /* of communicators */
+    uint32_t next_id; /* of communicators */
     lsi_selection selection;
     struct ls_comm *comms;
     struct ls_request *active, *free;
@@ -59,20 +60,22 @@ struct ls_comm {
     ls_comm *next;
     uint32_t id;
     int rank, size;
-    int *ranks;       /* world rank of each member */
-    int *locals;      /* members on this host, ascending */
+    int *ranks;  /* world rank of each member */
+    int *locals; /* members on this host, ascending */
     int local_rank, local_size;
-    int n_spans;      /* hosts, in rank order; 0 when hosts interleave (no two-level then) */
+    int n_spans; /* hosts, in rank order; 0 when hosts interleave (no two-level then) */
     lsi_span *spans;
-    int span;         /* this rank's */
+    int span; /* this rank's */
     int has_board, one_host;
-    lsi_board board;  /* of the local members */
+    lsi_board board;    /* of the local members */
     void *board_memory; /* in our heap, when we allocated it */
-    uint64_t seq;     /* last operation started */
-    uint64_t oldest;  /* first operation that is not complete here */
+    uint64_t seq;       /* last operation started */
+    uint64_t oldest;    /* first operation that is not complete here */
     uint64_t done_bits; /* of operations oldest.. */
     lsi_wire_call history[LSI_HISTORY];
-    uint64_t *entered;  /* [size] highest operation each member is known to have entered */
+    int messages;          /* sends and receives under way */
+    lsi_wire_call message; /* the last one of them */
+    uint64_t *entered;     /* [size] highest operation each member is known to have entered */
     ls_status failed;
     char failure[LSI_ERROR_MAX];
     lsi_selection selection;
@@ -80,10 +83,10 @@ struct ls_comm {
 
 /* Where a two-level operation keeps its vectors, all in the segment. */
 typedef struct lsi_two_level {
-    const char *input;                     /* what the host's ranks read of us */
-    char *lists[LSI_TREE_MAX_NODES];       /* leader: the host's node list; [0] is the result */
+    const char *input;               /* what the host's ranks read of us */
+    char *lists[LSI_TREE_MAX_NODES]; /* leader: the host's node list; [0] is the result */
     int n_lists;
-    const lsi_tree_plan *plan;             /* local inputs to lists */
+    const lsi_tree_plan *plan; /* local inputs to lists */
 } lsi_two_level;
 
 struct ls_request {
@@ -94,13 +97,13 @@ struct ls_request {
     ls_status status;
     /* LS_IN_PROGRESS, LS_OK, or an error that has been recorded. */
     ls_status (*step)(ls_request *request);
-    int phase, seen;     /* of the board operations */
-    int active;          /* in the world's list */
+    int phase, seen; /* of the board operations */
+    int active;      /* in the world's list */
     lsi_schedule schedule;
-    size_t *counts;      /* room for the v variants: 2 * counts_room */
+    size_t *counts; /* room for the v variants: 2 * counts_room */
     size_t counts_room;
-    lsi_xfer xfer;       /* send and recv */
-    char *shared;        /* two-level: memory in the segment, grown on demand */
+    lsi_xfer xfer; /* send and recv */
+    char *shared;  /* two-level: memory in the segment, grown on demand */
     size_t shared_bytes;
     lsi_two_level two_level;
 };
@@ -109,6 +112,10 @@ struct ls_request {
 ls_status lsi_comm_fail(ls_comm *comm, ls_status status, const char *text);
 /* The failure as the calling thread's last error. */
 ls_status lsi_comm_failed(const ls_comm *comm);
+/* The operation that this rank is inside of, LSI_IDLE when there is none; may use `text`. */
+const char *lsi_comm_doing(const ls_comm *comm, char *text, size_t bytes);
+/* A failure noticed between two operations names none: let it name `what`, or the one we are in. */
+void lsi_comm_name_failure(ls_comm *comm, const lsi_wire_call *what);
 /* Member number of a world rank, or -1. */
 int lsi_comm_member(const ls_comm *comm, int world_rank);
 ls_comm *lsi_world_comm(lsi_world *world, uint32_t id);

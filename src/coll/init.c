@@ -98,8 +98,9 @@ static ls_status connect_tcp(joining *j)
         goto free_addresses;
     status = exchange_addresses(j, own, addresses);
     if (status == LS_OK) {
-        lsi_tcp_mesh mesh = {listener, &j->boot.key, j->boot.rank, j->boot.size, j->lanes,
-                             (const char(*)[LSI_ADDR_MAX])addresses, j->deadline};
+        lsi_tcp_mesh mesh = {listener,     &j->boot.key, j->boot.rank,
+                             j->boot.size, j->lanes,     (const char(*)[LSI_ADDR_MAX])addresses,
+                             j->deadline};
         status = lsi_tcp_connect(&mesh, j->links);
     }
     if (status == LS_OK) {

@@ -67,8 +67,7 @@ static lsi_step *append(lsi_schedule *s, lsi_step_kind kind, int after)
     return step;
 }
 
-int lsi_add_send(lsi_schedule *s, int peer, uint32_t tag, const void *data, size_t bytes,
-                 int after)
+int lsi_add_send(lsi_schedule *s, int peer, uint32_t tag, const void *data, size_t bytes, int after)
 {
     lsi_step *step = append(s, LSI_STEP_SEND, after);
     if (!step)
@@ -128,9 +127,12 @@ int lsi_add_merge(lsi_schedule *s, const lsi_tree_plan *plan, const void *const 
 int lsi_add_reduce(lsi_schedule *s, void *dst, const void *left, const void *right, size_t count,
                    int after)
 {
-    static const lsi_tree_plan two = {
-        .n_in = 2, .n_out = 1, .n_steps = 1, .source = {-1}, .steps_end = {1},
-        .steps = {{LSI_TREE_OUTPUT, 0, 1}}};
+    static const lsi_tree_plan two = {.n_in = 2,
+                                      .n_out = 1,
+                                      .n_steps = 1,
+                                      .source = {-1},
+                                      .steps_end = {1},
+                                      .steps = {{LSI_TREE_OUTPUT, 0, 1}}};
     const void *in[2] = {left, right};
     return lsi_add_merge(s, &two, in, &dst, count, after);
 }

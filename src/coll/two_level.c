@@ -21,8 +21,8 @@ int lsi_two_level_serves(const ls_comm *comm, const lsi_call *call)
 {
     if (comm->n_spans < 2 || comm->n_spans == comm->size || !comm->world->use_boards)
         return 0;
-    return call->coll == LSI_ALLREDUCE || call->coll == LSI_REDUCE ||
-           call->coll == LSI_BROADCAST || call->coll == LSI_BARRIER;
+    return call->coll == LSI_ALLREDUCE || call->coll == LSI_REDUCE || call->coll == LSI_BROADCAST ||
+           call->coll == LSI_BARRIER;
 }
 
 static int is_leader(const ls_comm *comm)
@@ -87,8 +87,8 @@ static ls_status place_vectors(ls_request *r)
     int gives = is_reduction(r) || (c->coll == LSI_BROADCAST && comm->rank == c->root);
     for (int i = 0; i < comm->local_size; i++)
         leaves[i] = (lsi_tree_node){comm->locals[i], comm->locals[i] + 1};
-    t->plan = lsi_schedule_plan(&r->schedule, comm->size, leaves, comm->local_size, nodes,
-                                &t->n_lists);
+    t->plan =
+        lsi_schedule_plan(&r->schedule, comm->size, leaves, comm->local_size, nodes, &t->n_lists);
     if (!t->plan)
         return r->schedule.broken;
     int result_in_place = wants_result(r) && in_segment(w, c->recv);
@@ -153,8 +153,8 @@ static void reduce_locals(ls_request *r)
         for (int i = 0; i < comm->local_size; i++)
             in[i] = base + lsi_board_slot(&comm->board, r->seq, i)->send + skip;
         for (int j = 0; j < t->n_lists; j++)
-            out[j] = (j ? base + leader->lists + (size_t)(j - 1) * stride : base + leader->recv) +
-                     skip;
+            out[j] =
+                (j ? base + leader->lists + (size_t)(j - 1) * stride : base + leader->recv) + skip;
     } else {
         in[0] = t->input;
         out[0] = t->lists[0];
@@ -187,8 +187,8 @@ static ls_status build_between(ls_request *r)
                           root_host);
     } else {
         lsi_reduction reduction = {
-            &team,    (const void *const *)t->lists, t->n_lists, t->lists[0], c->count, c->element,
-            c->coll == LSI_REDUCE ? root_host : -1};
+            &team,      (const void *const *)t->lists,         t->n_lists, t->lists[0], c->count,
+            c->element, c->coll == LSI_REDUCE ? root_host : -1};
         lsi_reduce_algorithms[c->algorithm](&r->schedule, &reduction);
     }
     return r->schedule.broken;

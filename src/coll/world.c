@@ -41,8 +41,8 @@ static ls_status check_message(void *arg, int peer, const lsi_wire *wire)
     snprintf(text, sizeof text,
              "mismatched calls: operation %llu is %s on rank %d and %s on rank %d (all ranks must "
              "call the same collectives in the same order)",
-             (unsigned long long)wire->seq, lsi_call_describe(ours, mine, sizeof mine),
-             comm->rank, lsi_call_describe(&wire->call, theirs, sizeof theirs), m);
+             (unsigned long long)wire->seq, lsi_call_describe(ours, mine, sizeof mine), comm->rank,
+             lsi_call_describe(&wire->call, theirs, sizeof theirs), m);
     return lsi_comm_fail(comm, LS_ERR_MISMATCH, text);
 }
 
@@ -89,10 +89,9 @@ static void peer_lost(void *arg, int peer, int orderly, const char *text)
         int m = lsi_comm_member(comm, peer);
         if (m < 0 || comm->failed != LS_OK)
             continue;
-        char call[LSI_DESCRIBE_MAX] = "idle", full[LSI_ERROR_MAX];
-        if (comm->oldest <= comm->seq)
-            lsi_call_describe(&comm->history[comm->oldest % LSI_HISTORY], call, sizeof call);
-        snprintf(full, sizeof full, "%s: rank %d died: %.600s", call, m, cause);
+        char call[LSI_DESCRIBE_MAX], full[LSI_ERROR_MAX];
+        snprintf(full, sizeof full, "%s: rank %d died: %.600s",
+                 lsi_comm_doing(comm, call, sizeof call), m, cause);
         lsi_comm_fail(comm, LS_ERR_PEER_DEAD, full);
     }
 }
@@ -135,15 +134,15 @@ static ls_status open_port(lsi_world *w, const lsi_world_config *config)
 {
     long checksum = 0;
     LSI_TRY(lsi_env_int("LOCKSTEP_CHECKSUM", 0, 1, &checksum));
-    lsi_port_config port = {
-        .self = w->rank,
-        .size = w->size,
-        .lanes = config->lanes,
-        .links = config->links,
-        .segment = w->host.base,
-        .segment_bytes = w->host.bytes,
-        .checksum = (int)checksum,
-        .events = {w, check_message, message_differs, control_message, peer_lost}};
+    lsi_port_config port = {.self = w->rank,
+                            .size = w->size,
+                            .lanes = config->lanes,
+                            .links = config->links,
+                            .segment = w->host.base,
+                            .segment_bytes = w->host.bytes,
+                            .checksum = (int)checksum,
+                            .events = {w, check_message, message_differs, control_message,
+                                       peer_lost}};
     return lsi_port_create(&port, &w->port);
 }
 
@@ -156,7 +155,8 @@ static ls_status probe_memory(ls_comm *comm)
     int64_t mine = (int64_t)(uintptr_t)&magic, *all = calloc((size_t)comm->size, sizeof *all);
     if (!all)
         return lsi_fail(LS_ERR_NOMEM, NULL, "ls_init", "out of memory");
-    if (w->host.block->launcher > 0) /* where only descendants may be read, ours are the launcher's */
+    if (w->host.block->launcher >
+        0) /* where only descendants may be read, ours are the launcher's */
         prctl(PR_SET_PTRACER, (unsigned long)w->host.block->launcher, 0, 0, 0);
     ls_status status = ls_allgather(comm, &mine, all, 1, LS_I64);
     long allowed = 1;

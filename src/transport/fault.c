@@ -31,10 +31,10 @@ typedef struct fault_link {
     int n_items;
     unsigned long message; /* number of the message being forwarded, from 1 */
     uint8_t header[LSI_WIRE_BYTES];
-    size_t header_have;  /* bytes of the header taken from above */
-    size_t header_sent;  /* bytes of it passed on */
-    uint64_t payload;    /* bytes of the payload still to come from above */
-    uint64_t spoil_at;   /* payload bytes left when the bit flips; 0: never */
+    size_t header_have; /* bytes of the header taken from above */
+    size_t header_sent; /* bytes of it passed on */
+    uint64_t payload;   /* bytes of the payload still to come from above */
+    uint64_t spoil_at;  /* payload bytes left when the bit flips; 0: never */
     int dropping, cut;
     double held_until;
 } fault_link;

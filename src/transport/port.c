@@ -143,13 +143,12 @@ int lsi_port_agrees(lsi_port *port, lsi_xfer *xfer, const lsi_wire *wire, uint64
     return 0;
 }
 
-void lsi_port_copy_reference(lsi_port *port, lsi_xfer *xfer, const lsi_wire *wire,
-                             uint64_t offset, uint64_t bytes)
+void lsi_port_copy_reference(lsi_port *port, lsi_xfer *xfer, const lsi_wire *wire, uint64_t offset,
+                             uint64_t bytes)
 {
     if (!lsi_port_agrees(port, xfer, wire, bytes))
         return;
-    if (offset > port->config.segment_bytes ||
-        bytes > port->config.segment_bytes - offset) {
+    if (offset > port->config.segment_bytes || bytes > port->config.segment_bytes - offset) {
         xfer->status = LS_ERR_PEER_DEAD;
         lsi_port_lose(port, xfer->peer, "sent a reference outside of the segment");
         return;

@@ -29,7 +29,7 @@ typedef struct lsi_xfer {
     int peer;
     ls_status status; /* LS_IN_PROGRESS, then the result; errors are recorded in the port */
     lsi_wire wire;
-    void *data; /* borrowed until completion */
+    void *data;                            /* borrowed until completion */
     uint8_t by_reference, started, pooled; /* the port's */
 } lsi_xfer;
 
@@ -50,10 +50,10 @@ typedef struct lsi_port_events {
 
 typedef struct lsi_port_config {
     int self, size, lanes;
-    lsi_link **links;  /* [size * lanes], a peer's first; NULL where there is none; taken over */
-    char *segment;     /* the host's shared segment, for references; NULL: none */
+    lsi_link **links; /* [size * lanes], a peer's first; NULL where there is none; taken over */
+    char *segment;    /* the host's shared segment, for references; NULL: none */
     size_t segment_bytes;
-    int checksum;      /* check payloads too */
+    int checksum; /* check payloads too */
     lsi_port_events events;
 } lsi_port_config;
 

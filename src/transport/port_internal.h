@@ -11,7 +11,7 @@
 typedef struct lsi_kept {
     struct lsi_kept *next;
     int peer, complete;
-    lsi_wire wire;       /* as it came: DATA or REF */
+    lsi_wire wire; /* as it came: DATA or REF */
     uint64_t ref_offset, ref_bytes;
     size_t capacity;
     char *data;
@@ -44,10 +44,10 @@ typedef struct lsi_lane {
 } lsi_lane;
 
 typedef struct lsi_peer {
-    lsi_lane *lanes;           /* [n_lanes] */
+    lsi_lane *lanes; /* [n_lanes] */
     int n_lanes;
-    lsi_xfer_queue receiving;  /* posted, not matched yet */
-    lsi_xfer_queue unacked;    /* references the peer has not read yet */
+    lsi_xfer_queue receiving; /* posted, not matched yet */
+    lsi_xfer_queue unacked;   /* references the peer has not read yet */
     int linked, losing, orderly;
 } lsi_peer;
 
@@ -81,8 +81,8 @@ lsi_kept *lsi_port_keep(lsi_port *port, int peer, const lsi_wire *wire, size_t b
 void lsi_port_release(lsi_port *port, lsi_kept *kept);
 /* Is this the message that the receive expects? If not, the owner is told and the receive ends. */
 int lsi_port_agrees(lsi_port *port, lsi_xfer *xfer, const lsi_wire *wire, uint64_t bytes);
-void lsi_port_copy_reference(lsi_port *port, lsi_xfer *xfer, const lsi_wire *wire,
-                             uint64_t offset, uint64_t bytes);
+void lsi_port_copy_reference(lsi_port *port, lsi_xfer *xfer, const lsi_wire *wire, uint64_t offset,
+                             uint64_t bytes);
 void lsi_port_sent(lsi_port *port, lsi_xfer *xfer);
 /* port_move.c, for port.c: 1 if anything moved */
 int lsi_lane_send(lsi_port *port, lsi_lane *lane);

@@ -267,12 +267,12 @@ int lsi_lane_receive(lsi_port *port, lsi_lane *lane)
             break;
         if (lane->stage == LSI_RX_MATCH && !begin_payload(port, lane))
             break;
-        moved_any = 1;
         while (lane->link && lane->left && read_payload(port, lane))
-            ;
+            moved_any = 1;
         if (!lane->link || lane->left)
             break;
         finish_message(port, lane);
+        moved_any = 1;
     }
     return moved_any;
 }

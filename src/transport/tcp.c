@@ -86,8 +86,8 @@ static lsi_link *make_link(int fd)
 
 /* One connection on its way into the mesh. */
 typedef struct candidate {
-    int fd;            /* -1: waiting for the next try (outgoing) */
-    int peer, lane;    /* outgoing: to whom; incoming: -1 until proven */
+    int fd;         /* -1: waiting for the next try (outgoing) */
+    int peer, lane; /* outgoing: to whom; incoming: -1 until proven */
     int connecting;
     double next_try, deadline;
     lsi_auth auth;
@@ -250,13 +250,16 @@ static ls_status mesh_round(mesh_state *s)
     }
     for (int i = 0; i < s->n; i++) {
         const candidate *c = &s->all[i];
-        short events = c->connecting || (c->fd >= 0 && lsi_auth_wants_write(&c->auth)) ? POLLOUT
-                                                                                        : POLLIN;
+        short events =
+            c->connecting || (c->fd >= 0 && lsi_auth_wants_write(&c->auth)) ? POLLOUT : POLLIN;
         s->polls[i] = (struct pollfd){c->fd, events, 0};
     }
     int n = s->n, wait_ms = (int)((wake - now) * 1e3) + 1;
     s->polls[n] = (struct pollfd){s->mesh->listener, POLLIN, 0};
-    if (poll(s->polls, (nfds_t)n + 1, wait_ms < 1 ? 1 : wait_ms > 100 ? 100 : wait_ms) < 0 &&
+    if (poll(s->polls, (nfds_t)n + 1,
+             wait_ms < 1     ? 1
+             : wait_ms > 100 ? 100
+                             : wait_ms) < 0 &&
         errno != EINTR)
         return lsi_fail_errno("connecting the group", "poll");
     for (int i = n - 1; i >= 0; i--) /* backwards: a drop moves the last one into the hole */

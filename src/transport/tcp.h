@@ -12,12 +12,12 @@
 #include "transport/link.h"
 
 typedef struct lsi_tcp_mesh {
-    int listener;                            /* borrowed */
-    const lsi_key *key;                      /* borrowed */
-    int self, size;                          /* ranks */
-    int lanes;                               /* sockets for each peer */
-    const char (*addresses)[LSI_ADDR_MAX];   /* by rank; "" for a peer that needs no socket */
-    double deadline;                         /* lsi_now() seconds */
+    int listener;                          /* borrowed */
+    const lsi_key *key;                    /* borrowed */
+    int self, size;                        /* ranks */
+    int lanes;                             /* sockets for each peer */
+    const char (*addresses)[LSI_ADDR_MAX]; /* by rank; "" for a peer that needs no socket */
+    double deadline;                       /* lsi_now() seconds */
 } lsi_tcp_mesh;
 
 /* Fill links[peer * lanes + lane] for every peer with an address (self aside); others keep their
