@@ -37,7 +37,7 @@ typedef struct direct {
     const lsi_tree_plan *plan; /* merges everybody's node lists */
     int n_in, at_self;         /* inputs of the plan; ours begin at at_self */
     const void **in;
-    char *scratch[LSI_CHUNK_WINDOW];
+    char *scratch[LSI_CHUNK_WINDOW_MAX];
     size_t scratch_part; /* bytes of one vector in it */
     int *got_result;     /* [n * WINDOW] step that received the result of (member, part) */
     int *merged;         /* [WINDOW] */
@@ -68,8 +68,8 @@ static void exchange_others(direct *d, int p)
         size_t from, n = segment_part(d, m, p, &from);
         if (!n)
             continue;
-        int window = m * LSI_CHUNK_WINDOW + p % LSI_CHUNK_WINDOW;
-        int after = wants_result(r, t->self) && p >= LSI_CHUNK_WINDOW ? d->got_result[window] : -1;
+        int window = m * d->s->window + p % d->s->window;
+        int after = wants_result(r, t->self) && p >= d->s->window ? d->got_result[window] : -1;
         for (int j = 0; j < r->n_mine; j++)
             lsi_add_send(d->s, lsi_team_rank(t, m), lsi_tag(INPUT, j, 0, p),
                          lsi_at(r->mine[j], from, r->element), n * r->element, after);
@@ -91,8 +91,8 @@ static void reduce_own(direct *d, int p)
     size_t from, n = segment_part(d, t->self, p, &from);
     if (!n)
         return;
-    int w = p % LSI_CHUNK_WINDOW, first = d->s->n, k = 0;
-    int after = p >= LSI_CHUNK_WINDOW ? d->merged[w] : -1;
+    int w = p % d->s->window, first = d->s->n, k = 0;
+    int after = p >= d->s->window ? d->merged[w] : -1;
     for (int m = 0; m < t->n; m++) {
         lsi_tree_node nodes[LSI_TREE_MAX_NODES];
         lsi_span span = lsi_team_span(t, m);
@@ -133,11 +133,11 @@ static int prepare(direct *d)
     }
     d->plan = lsi_schedule_plan(d->s, t->leaves, nodes, d->n_in, NULL, NULL);
     d->in = lsi_schedule_alloc(d->s, sizeof *d->in * (size_t)d->n_in);
-    d->got_result = lsi_schedule_alloc(d->s, sizeof(int) * (size_t)t->n * LSI_CHUNK_WINDOW);
-    d->merged = lsi_schedule_alloc(d->s, sizeof(int) * LSI_CHUNK_WINDOW);
+    d->got_result = lsi_schedule_alloc(d->s, sizeof(int) * (size_t)(t->n * d->s->window));
+    d->merged = lsi_schedule_alloc(d->s, sizeof(int) * (size_t)d->s->window);
     size_t from, own = segment_part(d, t->self, 0, &from);
     d->scratch_part = (own * d->r->element + 63) & ~(size_t)63;
-    int windows = d->parts < LSI_CHUNK_WINDOW ? d->parts : LSI_CHUNK_WINDOW;
+    int windows = d->parts < d->s->window ? d->parts : d->s->window;
     for (int w = 0; w < windows; w++)
         d->scratch[w] = lsi_schedule_alloc(d->s, d->scratch_part * (size_t)d->n_in);
     return d->s->broken == LS_OK;

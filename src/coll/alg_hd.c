@@ -73,7 +73,7 @@ static int partner(const hd *h, int v, int round, int *rank)
 /* Room for what position v receives in this round; parts a window apart share it. */
 static char *scratch(hd *h, int v, int round, size_t bytes)
 {
-    size_t place = ((size_t)(h->part % LSI_CHUNK_WINDOW) * (size_t)h->rounds + (size_t)round)
+    size_t place = ((size_t)(h->part % h->s->window) * (size_t)h->rounds + (size_t)round)
                        << h->rounds |
                    (size_t)v;
     if (!h->received[place])
@@ -220,8 +220,8 @@ void lsi_hd_reduce(lsi_schedule *s, const lsi_reduction *r)
     hd h = {.r = r, .s = s};
     while (1 << h.rounds < r->team->n)
         h.rounds++;
-    int parts = lsi_parts(r->count, r->element, 2), ends[LSI_CHUNK_WINDOW] = {0};
-    size_t places = (size_t)LSI_CHUNK_WINDOW * (size_t)h.rounds << h.rounds;
+    int parts = lsi_parts(r->count, r->element, 2), ends[LSI_CHUNK_WINDOW_MAX] = {0};
+    size_t places = (size_t)s->window * (size_t)h.rounds << h.rounds;
     h.received = lsi_schedule_alloc(s, places * sizeof *h.received);
     if (!h.received)
         return;
@@ -233,8 +233,8 @@ void lsi_hd_reduce(lsi_schedule *s, const lsi_reduction *r)
         h.base = from;
         h.count = to - from;
         h.level_from = h.level_to = 0;
-        if (p >= LSI_CHUNK_WINDOW) { /* start when the part a window ago has ended */
-            h.level_from = ends[p % LSI_CHUNK_WINDOW];
+        if (p >= s->window) { /* start when the part a window ago has ended */
+            h.level_from = ends[p % s->window];
             h.level_to = h.level_from + 1;
         }
         h.store[0][0] = r->work;
@@ -245,7 +245,7 @@ void lsi_hd_reduce(lsi_schedule *s, const lsi_reduction *r)
             doubling(&h);
         else
             collect(&h);
-        ends[p % LSI_CHUNK_WINDOW] = lsi_add_none(s, -1);
+        ends[p % s->window] = lsi_add_none(s, -1);
         lsi_after_range(s, h.level_from, h.level_to);
         if (s->broken != LS_OK)
             return;

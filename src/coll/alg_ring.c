@@ -13,7 +13,7 @@ typedef struct ring {
     const lsi_team *t;
     int next, prev; /* ranks */
     int part;
-    char *scratch[LSI_CHUNK_WINDOW];
+    char *scratch[LSI_CHUNK_WINDOW_MAX];
     size_t element;
 } ring;
 
@@ -22,7 +22,7 @@ typedef struct ring {
 static int reduce_hops(ring *g, const char *in, char *work, const size_t *lo, int after)
 {
     int n = g->t->n, self = g->t->self, last = after;
-    char *scratch = g->scratch[g->part % LSI_CHUNK_WINDOW];
+    char *scratch = g->scratch[g->part % g->s->window];
     for (int hop = 0; hop < n - 1; hop++) {
         int out = (self - hop + n) % n, add = (out - 1 + n) % n;
         size_t sent = (lo[out + 1] - lo[out]) * g->element;
@@ -91,7 +91,7 @@ static int open_ring(ring *g, lsi_schedule *s, const lsi_team *t, size_t segment
     *g = (ring){.s = s, .t = t, .element = element};
     g->next = lsi_team_rank(t, (t->self + 1) % t->n);
     g->prev = lsi_team_rank(t, (t->self - 1 + t->n) % t->n);
-    for (int w = 0; w < LSI_CHUNK_WINDOW; w++)
+    for (int w = 0; w < s->window; w++)
         g->scratch[w] = lsi_schedule_alloc(s, segment * element);
     return s->broken == LS_OK;
 }
@@ -100,7 +100,7 @@ void lsi_ring_reduce(lsi_schedule *s, const lsi_reduction *r)
 {
     ring g;
     int start, parts = lsi_parts(r->count, r->element, (size_t)r->team->n);
-    int ends[LSI_CHUNK_WINDOW], n = r->team->n;
+    int ends[LSI_CHUNK_WINDOW_MAX], n = r->team->n;
     size_t from, to, largest;
     lsi_part(r->count, parts, 0, &from, &to);
     lsi_part(to - from, n, 0, &from, &largest);
@@ -117,12 +117,12 @@ void lsi_ring_reduce(lsi_schedule *s, const lsi_reduction *r)
             lo[m + 1] = b;
         }
         g.part = p;
-        int after = p < LSI_CHUNK_WINDOW ? start : ends[p % LSI_CHUNK_WINDOW];
+        int after = p < s->window ? start : ends[p % s->window];
         char *work = lsi_at_mut(r->work, from, r->element);
         int last = reduce_hops(&g, in + from * r->element, work, lo, after);
         last =
             r->root < 0 ? gather_hops(&g, work, lo, 1, last) : collect(&g, work, lo, r->root, last);
-        ends[p % LSI_CHUNK_WINDOW] = last;
+        ends[p % s->window] = last;
     }
 }
 

@@ -114,11 +114,11 @@ void lsi_tree_reduce(lsi_schedule *s, const lsi_reduction *r)
 {
     tree g = {.s = s, .t = r->team, .element = r->element};
     int n = r->team->n, parts = lsi_parts(r->count, r->element, 2), start = -1;
-    int ends[2][LSI_CHUNK_WINDOW];
-    char *scratch[LSI_CHUNK_WINDOW][2][2];
+    int ends[2][LSI_CHUNK_WINDOW_MAX];
+    char *scratch[LSI_CHUNK_WINDOW_MAX][2][2];
     size_t from, to, whole;
     lsi_part(r->count, parts, 0, &from, &whole);
-    int windows = parts < LSI_CHUNK_WINDOW ? parts : LSI_CHUNK_WINDOW;
+    int windows = parts < s->window ? parts : s->window;
     for (int i = 0; i < 4 * windows; i++)
         scratch[i / 4][i / 2 % 2][i % 2] = lsi_schedule_alloc(s, (whole / 2 + 16) * r->element);
     const char *in = r->mine[0];
@@ -127,7 +127,7 @@ void lsi_tree_reduce(lsi_schedule *s, const lsi_reduction *r)
         in = r->work;
     }
     for (int p = 0; p < parts && s->broken == LS_OK; p++) {
-        int w = p % LSI_CHUNK_WINDOW;
+        int w = p % s->window;
         lsi_part(r->count, parts, p, &from, &to);
         for (g.which = 0; g.which < 2; g.which++) {
             size_t a, b;
@@ -138,7 +138,7 @@ void lsi_tree_reduce(lsi_schedule *s, const lsi_reduction *r)
             g.scratch[0] = scratch[w][g.which][0];
             g.scratch[1] = scratch[w][g.which][1];
             tree_place place = find_place(position_of(r->team->self, n, 0, g.which), n);
-            int after = p < LSI_CHUNK_WINDOW ? start : ends[g.which][w];
+            int after = p < s->window ? start : ends[g.which][w];
             int last = climb(&g, &place, in, r->work, a, b, after);
             ends[g.which][w] = r->root < 0 ? descend(&g, &place, r->work, a, b, last)
                                            : deliver(&g, r->work, a, b, r->root, last);
@@ -151,7 +151,7 @@ void lsi_tree_broadcast(lsi_schedule *s, const lsi_team *t, void *data, size_t b
     /* The trees stand over all but the root, which feeds the top of each. */
     int n = t->n - 1, parts = lsi_parts(bytes, 1, 2);
     int from_root = (t->self - root + t->n) % t->n; /* 0: the root */
-    int ends[2][LSI_CHUNK_WINDOW];
+    int ends[2][LSI_CHUNK_WINDOW_MAX];
     for (int p = 0; p < parts; p++)
         for (int which = 0; which < 2; which++) {
             size_t from, to, a, b;
@@ -159,8 +159,8 @@ void lsi_tree_broadcast(lsi_schedule *s, const lsi_team *t, void *data, size_t b
             lsi_part(to - from, 2, which, &a, &b);
             char *at = (char *)data + from + a;
             uint32_t tag = lsi_tag(which, 0, 0, p);
-            int *end = &ends[which][p % LSI_CHUNK_WINDOW];
-            int after = p < LSI_CHUNK_WINDOW ? -1 : *end;
+            int *end = &ends[which][p % s->window];
+            int after = p < s->window ? -1 : *end;
             if (from_root == 0) {
                 int top = member_at(n / 2, n, 0, which);
                 *end = lsi_add_send(s, lsi_team_rank(t, (root + 1 + top) % t->n), tag, at, b - a,

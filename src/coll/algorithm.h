@@ -20,8 +20,11 @@
 
 #include "coll/comm.h"
 
-#define LSI_CHUNK_BYTES ((size_t)512 << 10) /* large vectors are pipelined in chunks */
-#define LSI_CHUNK_WINDOW 4                  /* chunks under way */
+/* Large vectors are pipelined in chunks, schedule->window of them under way: few inside a host,
+ * where they should stay in the cache, many between hosts, where they fill the line. */
+#define LSI_CHUNK_BYTES ((size_t)256 << 10)
+#define LSI_CHUNK_WINDOW_HOST 2
+#define LSI_CHUNK_WINDOW_MAX 16
 
 typedef struct lsi_team {
     int n, self;

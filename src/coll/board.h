@@ -75,9 +75,9 @@ typedef struct lsi_board {
     lsi_slot *slots; /* [LSI_BOARD_SLOTS][members] */
     char *boxes;     /* [members][LSI_BOARD_BOXES][LSI_BOARD_BOX_BYTES] */
     int members, self;
-    uint64_t box_used[LSI_BOARD_BOXES]; /* last operation that used own box i */
+    uint64_t box_used[LSI_BOARD_BOXES];  /* last operation that used own box i */
     uint32_t own_flags[LSI_BOARD_SLOTS]; /* as posted: our own slots are not ours to read */
-    uint64_t done_below;                /* every member has completed all operations below */
+    uint64_t done_below;                 /* every member has completed all operations below */
 } lsi_board;
 
 /* Bytes of shared memory for a board of `members`. */

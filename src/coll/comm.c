@@ -67,8 +67,8 @@ void lsi_comm_name_failure(ls_comm *comm, const lsi_wire_call *what)
     size_t skip = strlen(LSI_IDLE);
     if (strncmp(comm->failure, LSI_IDLE ":", skip + 1) != 0)
         return;
-    const char *doing = what ? lsi_call_describe(what, call, sizeof call)
-                             : lsi_comm_doing(comm, call, sizeof call);
+    const char *doing =
+        what ? lsi_call_describe(what, call, sizeof call) : lsi_comm_doing(comm, call, sizeof call);
     snprintf(text, sizeof text, "%s%.*s", doing, LSI_ERROR_MAX - LSI_DESCRIBE_MAX - 1,
              comm->failure + skip);
     memcpy(comm->failure, text, sizeof text);

@@ -13,8 +13,9 @@
 
 enum { WAITING, STARTED, DONE };
 
-void lsi_schedule_reset(lsi_schedule *s, ls_dtype dtype, ls_op op)
+void lsi_schedule_reset(lsi_schedule *s, ls_dtype dtype, ls_op op, int window)
 {
+    s->window = window;
     s->n = 0;
     s->first = 0;
     s->dtype = dtype;

@@ -43,7 +43,8 @@ typedef struct lsi_step {
 typedef struct lsi_schedule {
     lsi_step *steps;
     int n, room;
-    int first; /* all steps before are done */
+    int first;  /* all steps before are done */
+    int window; /* chunks under way */
     ls_dtype dtype;
     ls_op op;
     lsi_arena *arena; /* plans, pointer lists, scratch buffers */
@@ -54,7 +55,7 @@ struct ls_comm;
 struct ls_request;
 
 /* Ready for a new operation; keeps the memory. */
-void lsi_schedule_reset(lsi_schedule *s, ls_dtype dtype, ls_op op);
+void lsi_schedule_reset(lsi_schedule *s, ls_dtype dtype, ls_op op, int window);
 void lsi_schedule_free(lsi_schedule *s);
 
 /* Append; each returns the step's number (or -1 after a failure, noted in `broken`). `after` is

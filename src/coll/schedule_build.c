@@ -25,7 +25,8 @@ ls_status lsi_build_schedule(ls_request *r)
     lsi_schedule *s = &r->schedule;
     lsi_team team = {comm->size, comm->rank, comm->size, NULL};
     int ring = c->algorithm == LSI_RING;
-    lsi_schedule_reset(s, c->dtype, c->op);
+    lsi_schedule_reset(s, c->dtype, c->op,
+                       comm->one_host ? LSI_CHUNK_WINDOW_HOST : LSI_CHUNK_WINDOW_MAX);
     switch (c->coll) {
     case LSI_ALLREDUCE: flat_reduction(r, -1); break;
     case LSI_REDUCE: flat_reduction(r, c->root); break;
