@@ -167,15 +167,17 @@ static ls_status allgatherv(ls_comm *comm, const void *send, void *recv, const s
                             ls_dtype dtype, int start, ls_request **request)
 {
     lsi_call c = make_call(LSI_ALLGATHERV, send, recv, 0, dtype);
-    size_t before = 0;
+    size_t before = 0, mixed = 0;
     if (comm && !counts)
         return lsi_fail(LS_ERR_INVALID, NULL, "allgatherv", "counts is NULL");
-    for (int m = 0; comm && m < comm->size; m++) { /* the sum stands for the array in comparisons */
+    for (int m = 0; comm && m < comm->size; m++) {
         if (m < comm->rank)
             before += counts[m];
         c.count += counts[m];
+        mixed = (mixed ^ counts[m]) * 0x9e3779b97f4a7c15u;
     }
     LSI_TRY(prepare(comm, &c, 1));
+    c.what.root = (int32_t)(mixed >> 40); /* the sum and this stand for the array when compared */
     LSI_TRY(need(&c, c.recv, "recv"));
     c.recv_counts = counts;
     if (c.in_place)

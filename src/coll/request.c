@@ -324,8 +324,11 @@ static ls_status pause_wait(ls_request *r, wait_state *wait)
         warn(r, wait, now);
     lsi_host_rank *me = &w->host.block->ranks[w->rank];
     atomic_store(&me->asleep, 1);
-    if (r->status == LS_IN_PROGRESS && r->step(r) == LS_IN_PROGRESS)
+    ls_status status = r->step(r); /* once more, now that others know whom to wake */
+    if (status == LS_IN_PROGRESS)
         sleep_a_little(w);
+    else
+        finish(r, status);
     atomic_store_explicit(&me->asleep, 0, memory_order_relaxed);
     return LS_OK;
 }
