@@ -31,8 +31,8 @@ int main(void)
         if (status != LS_OK)
             break;
         compute(buckets[b], b); /* the buckets started before go on inside ls_request_test */
-        status = ls_allreduce_start(world, LS_IN_PLACE, buckets[b], COUNT, LS_F32, LS_SUM,
-                                    &requests[b]);
+        status =
+            ls_allreduce_start(world, LS_IN_PLACE, buckets[b], COUNT, LS_F32, LS_SUM, &requests[b]);
         for (int k = 0; k < b; k++)
             ls_request_test(&requests[k]);
     }

@@ -163,24 +163,16 @@ static uint32_t received_key(const lsi_bench_call *c, int b)
     }
 }
 
-/* Only some ranks' calls are in place: see lsi_bench_run. */
-static int is_in_place(const lsi_bench_call *c)
-{
-    int rooted = !c->op->reduces && (c->op->root_sends || c->op->root_receives);
-    return c->op->coll == LSI_BROADCAST || (c->in_place && (!rooted || c->rank == c->root));
-}
-
 void lsi_bench_fill(const lsi_bench_call *c)
 {
     tile t;
-    size_t block = c->count * ls_dtype_size(c->dtype), all = block * (size_t)c->size;
-    if (c->op->send == LSI_BENCH_NONE || c->count == 0)
+    size_t block = c->count * ls_dtype_size(c->dtype);
+    int in_place = lsi_bench_is_in_place(c);
+    memset(c->recv, RUBBISH, lsi_bench_bytes(c->op, c->count, c->dtype, c->size));
+    if (c->count == 0 || (c->op->root_sends && c->rank != c->root))
         return;
-    memset(c->recv, RUBBISH, c->op->send == LSI_BENCH_ALL || c->op->recv == LSI_BENCH_ALL ? all : block);
-    if (c->op->root_sends && c->rank != c->root)
-        return;
-    char *to = is_in_place(c) ? c->recv : c->send;
-    if (is_in_place(c) && c->op->send == LSI_BENCH_ONE && c->op->recv == LSI_BENCH_ALL)
+    char *to = in_place ? c->recv : c->send;
+    if (in_place && c->op->send == LSI_BENCH_ONE && c->op->recv == LSI_BENCH_ALL)
         to += (size_t)c->rank * block; /* gathering: our block is in its place already */
     if (c->op->reduces || c->op->send == LSI_BENCH_ONE) { /* one vector, counted through */
         size_t count = c->op->send == LSI_BENCH_ALL ? c->count * (size_t)c->size : c->count;
@@ -203,7 +195,7 @@ size_t lsi_bench_wrong(const lsi_bench_call *c)
         (c->op->root_receives && c->rank != c->root))
         return 0;
     if (c->op->send == LSI_BENCH_ALL && c->op->recv == LSI_BENCH_ONE) {
-        if (is_in_place(c))
+        if (lsi_bench_is_in_place(c))
             result += (size_t)c->rank * block;
         if (c->op->reduces)
             start = (size_t)c->rank * c->count;

@@ -3,6 +3,7 @@
  * Size is what nccl-tests calls size: the bytes of the larger side. Where that side has a block
  * for each rank (all-gather, say), `count` is the elements of one block, the argument of the call.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/status.h"
@@ -41,8 +42,8 @@ const char *lsi_bench_list(void)
     static char text[160];
     size_t used = 0;
     for (size_t i = 0; i < OPS && used < sizeof text; i++)
-        used += (size_t)snprintf(text + used, sizeof text - used, "%s%s", i ? ", " : "",
-                                 ops[i].name);
+        used +=
+            (size_t)snprintf(text + used, sizeof text - used, "%s%s", i ? ", " : "", ops[i].name);
     return text;
 }
 
@@ -93,12 +94,15 @@ static ls_status exchange(const lsi_bench_call *c)
     return received != LS_OK ? received : sent;
 }
 
+int lsi_bench_is_in_place(const lsi_bench_call *c)
+{
+    int by_root = !c->op->reduces && (c->op->root_sends || c->op->root_receives);
+    return c->op->coll == LSI_BROADCAST || (c->in_place && (!by_root || c->rank == c->root));
+}
+
 ls_status lsi_bench_run(const lsi_bench_call *c)
 {
-    /* Only the root may gather and scatter in place; the others do the same as ever. */
-    int is_root = c->rank == c->root, rooted = c->op->root_sends || c->op->root_receives;
-    int in_place = c->in_place && (c->op->reduces || !rooted || is_root);
-    const void *send = in_place ? LS_IN_PLACE : c->send;
+    const void *send = lsi_bench_is_in_place(c) ? LS_IN_PLACE : c->send;
     switch (c->op->coll) {
     case LSI_ALLREDUCE:
         return ls_allreduce(c->comm, send, c->recv, c->count, c->dtype, c->reduction);

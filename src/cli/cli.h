@@ -73,7 +73,7 @@ typedef struct lsi_bench_options {
     ls_op reduction;
     long iters, warmup; /* iters 0: as many as fit */
     int in_place, private_memory, json, check;
-    int n_sizes;
+    int n_sizes, sizes_given; /* given: not to be lessened where memory is short */
     size_t sizes[LSI_BENCH_SIZES_MAX];
 } lsi_bench_options;
 
@@ -89,6 +89,9 @@ typedef struct lsi_bench_call {
     int in_place;
 } lsi_bench_call;
 
+/* Be one rank of the group, from ls_init to the exit status. */
+int lsi_bench_work(const lsi_bench_options *options);
+
 /* bench_sizes.c: "8:128M:x4", "0:1k:+256", "8,64k,1M", or several of these with commas. */
 ls_status lsi_bench_parse_sizes(const char *text, lsi_bench_options *options);
 
@@ -103,6 +106,9 @@ size_t lsi_bench_count(const lsi_bench_op *op, size_t bytes, ls_dtype dtype, int
 size_t lsi_bench_bytes(const lsi_bench_op *op, size_t count, ls_dtype dtype, int ranks);
 /* Bus bandwidth / algorithm bandwidth, as nccl-tests has it. */
 double lsi_bench_bus_factor(const lsi_bench_op *op, int ranks);
+/* Does this rank find its input in `recv`? Only the root may gather and scatter in place: the
+ * others do as ever. A broadcast is in place always. */
+int lsi_bench_is_in_place(const lsi_bench_call *call);
 /* Call it once. Blocks. */
 ls_status lsi_bench_run(const lsi_bench_call *call);
 

@@ -25,9 +25,12 @@ typedef struct command {
 static int cmd_help(int argc, char **argv);
 static int cmd_version(int argc, char **argv);
 
-/* In the order in which help shows them. */
+/* In the order in which help shows them; those without a summary it does not. */
 static const command commands[] = {
     {"run", "start a program as the ranks of a group, on one host or several", lsi_cli_run},
+    {"bench", "measure the collectives, and check their results", lsi_cli_bench},
+    {"bench-worker", NULL, lsi_cli_bench_worker},
+    {"info", "the machine, and what can be used on it; selection, environment", lsi_cli_info},
     {"help", "this text, or that of one command: lockstep help run", cmd_help},
     {"version", "the version of this program", cmd_version},
 };
@@ -50,8 +53,10 @@ static void print_help(void)
          "never on the machines it ran on.\n"
          "\n"
          "commands:");
-    for (size_t i = 0; i < COMMANDS; i++)
-        printf("  %-8s  %s\n", commands[i].name, commands[i].summary);
+    for (size_t i = 0; i < COMMANDS; i++) {
+        if (commands[i].summary)
+            printf("  %-8s  %s\n", commands[i].name, commands[i].summary);
+    }
     puts("\n`lockstep COMMAND --help` tells more about each.");
 }
 

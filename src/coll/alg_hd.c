@@ -137,9 +137,12 @@ static char **next_store(hd *h, int n_out)
     return h->store[set];
 }
 
-static void close_level(hd *h)
+/* The steps since `first` are what the next round waits for; a round without any changes none. */
+static void close_level(hd *h, int first)
 {
-    h->level_from = h->level_to;
+    if (h->s->n == first)
+        return;
+    h->level_from = first;
     h->level_to = h->s->n;
 }
 
@@ -157,11 +160,12 @@ static void halving(hd *h)
             exchanged |= partner(h, v, k, &rank);
         if (!exchanged)
             continue; /* alone in the block: nothing changes */
+        int first = h->s->n;
         for (int v = 0; v < positions; v++)
             halve(h, v, k, out);
         for (int j = 0; j < n_out; j++)
             h->now[j] = out[j];
-        close_level(h);
+        close_level(h, first);
     }
 }
 
@@ -170,6 +174,7 @@ static void doubling(hd *h)
 {
     size_t element = h->r->element;
     for (int k = h->rounds - 1; k >= 0; k--) {
+        int first = h->s->n;
         for (int v = 0; v < 1 << h->rounds; v++) {
             int rank, u = v ^ 1 << k;
             if (!partner(h, v, k, &rank))
@@ -188,7 +193,7 @@ static void doubling(hd *h)
                 lsi_after_range(h->s, h->level_from, h->level_to);
             }
         }
-        close_level(h);
+        close_level(h, first);
     }
 }
 
@@ -197,6 +202,7 @@ static void collect(hd *h)
 {
     const lsi_team *t = h->r->team;
     size_t element = h->r->element, from, to;
+    int first = h->s->n;
     for (int v = 0; v < 1 << h->rounds; v++) {
         int host = lsi_tree_host(v, t->n);
         piece(h, v, h->rounds, &from, &to);
@@ -212,7 +218,7 @@ static void collect(hd *h)
             lsi_after_range(h->s, h->level_from, h->level_to);
         }
     }
-    close_level(h);
+    close_level(h, first);
 }
 
 void lsi_hd_reduce(lsi_schedule *s, const lsi_reduction *r)

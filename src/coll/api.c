@@ -338,6 +338,14 @@ ls_status ls_barrier_start(ls_comm *comm, ls_request **request)
     return barrier(comm, 1, request);
 }
 
+ls_status lsi_leave(ls_comm *comm)
+{
+    lsi_call c = make_call(LSI_BARRIER, NULL, NULL, 0, LS_U8);
+    LSI_TRY(prepare(comm, &c, 1));
+    c.what.count = 1; /* unlike any ls_barrier: who goes on while others leave is told so */
+    return lsi_run(comm, &c);
+}
+
 static ls_status message(ls_comm *comm, const void *send, void *recv, size_t count, ls_dtype dtype,
                          int peer, int tag, int start, ls_request **request)
 {

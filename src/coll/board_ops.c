@@ -12,7 +12,7 @@
 #include <string.h>
 #include <sys/uio.h>
 
-#define BOX_SHARED ((size_t)2048)       /* up to here a copy beats a second round */
+#define BOX_SHARED ((size_t)1536)       /* up to here a copy beats a second round */
 #define BOX_FOREIGN ((size_t)4096)      /* a system call costs more */
 #define BOX_CROWDED LSI_BOARD_BOX_BYTES /* a second round costs context switches */
 

@@ -33,7 +33,7 @@ const char *lsi_call_describe(const lsi_wire_call *what, char *text, size_t byte
     case LSI_SCATTER:
         snprintf(text, bytes, "%s(%s, %llu elements, root %d)", coll, dtype, count, what->root);
         break;
-    case LSI_BARRIER: snprintf(text, bytes, "%s()", coll); break;
+    case LSI_BARRIER: snprintf(text, bytes, "%s()", count ? "ls_finalize" : coll); break;
     case LSI_P2P:
         snprintf(text, bytes, "%s(%s, %llu elements, tag %d)", coll, dtype, count, what->root);
         break;

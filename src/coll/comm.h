@@ -154,6 +154,8 @@ ls_status lsi_start(ls_comm *comm, const lsi_call *call, ls_request **out);
 /* Start, run to the end, free. */
 ls_status lsi_run(ls_comm *comm, const lsi_call *call);
 void lsi_requests_free(lsi_world *world);
+/* The barrier of ls_finalize (api.c). */
+ls_status lsi_leave(ls_comm *comm);
 /* Wake the host's ranks that sleep: something was published. */
 static inline void lsi_world_ring(lsi_world *w)
 {

@@ -1,37 +1,11 @@
-/* Requests: starting operations, driving them, waiting with a deadline.
- *
- * A wait first looks (a few microseconds), then yields, then sleeps: on the rank's doorbell, or on
- * its sockets. Ranks that outnumber the cores look only briefly, so that they do not keep each
- * other from running. A sleep lasts a millisecond at most: a ring that falls between the last
- * look and the sleep costs that, and publishing needs no fence.
- */
-#include <limits.h>
-#include <linux/futex.h>
-#include <sched.h>
-#include <stdio.h>
+/* Requests: starting operations, driving them, ending them. */
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "base/clock.h"
-#include "base/log.h"
 #include "coll/board_ops.h"
 #include "coll/comm.h"
-
-#define EAGER 200 /* looks without a pause: an answer from the next core takes 0.1 us */
-#define YIELDS 64
-#define SLEEP_S 1e-3
-#define SLEEP_SOCKET_S 20e-3
-
-static inline void relax(void)
-{
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
-}
+#include "coll/wait.h"
 
 static ls_request *take_request(ls_comm *comm)
 {
@@ -77,7 +51,7 @@ static void note_done(ls_comm *comm, uint64_t seq)
     }
 }
 
-static void finish(ls_request *r, ls_status status)
+void lsi_request_finish(ls_request *r, ls_status status)
 {
     r->status = status;
     if (r->call.coll == LSI_P2P)
@@ -96,7 +70,7 @@ static void progress(lsi_world *w)
         if (r->status == LS_IN_PROGRESS) {
             ls_status status = r->step(r);
             if (status != LS_IN_PROGRESS)
-                finish(r, status);
+                lsi_request_finish(r, status);
         }
         if (r->status == LS_IN_PROGRESS) {
             p = &r->next;
@@ -203,140 +177,10 @@ static ls_status launch(ls_request *r)
     return LS_OK;
 }
 
-/* Who keeps this operation waiting? */
-static void name_missing(ls_request *r, char *text, size_t bytes)
-{
-    ls_comm *comm = r->comm;
-    size_t used = 0;
-    int entered = 0;
-    text[0] = 0;
-    if (r->call.coll == LSI_P2P) {
-        snprintf(text, bytes, "rank %d has not %s the message", r->call.root,
-                 r->call.sending ? "taken" : "sent");
-        return;
-    }
-    for (int m = 0; m < comm->size && used < bytes; m++) {
-        int in = comm->entered[m] >= r->seq || m == comm->rank;
-        for (int i = 0; comm->has_board && i < comm->local_size; i++)
-            if (comm->locals[i] == m)
-                in |= lsi_board_reached(lsi_board_slot(&comm->board, r->seq, i), r->seq,
-                                        LSI_PHASE_ENTERED);
-        entered += in;
-        if (!in)
-            used += (size_t)snprintf(text + used, bytes - used, "%s%d", used ? ", " : "rank ", m);
-    }
-    if (used < bytes && entered < comm->size)
-        snprintf(text + used, bytes - used, " ha%s not entered it",
-                 comm->size - entered > 1 ? "ve" : "s");
-    else
-        snprintf(text, bytes, "all ranks have entered it, but not all have finished their part");
-}
-
-typedef struct wait_state {
-    double start, deadline, warn_at;
-    unsigned looks;
-    int warned;
-} wait_state;
-
-static void warn(ls_request *r, wait_state *wait, double now)
-{
-    ls_comm *comm = r->comm;
-    lsi_world *w = comm->world;
-    char call[LSI_DESCRIBE_MAX], missing[400];
-    wait->warned = 1;
-    for (int m = 0; m < comm->size && w->port; m++) /* tell the others that we are inside */
-        if (m != comm->rank)
-            lsi_port_control(w->port, comm->ranks[m], LSI_WIRE_STATUS, comm->id, r->seq, NULL);
-    name_missing(r, missing, sizeof missing);
-    lsi_log(LSI_LOG_WARN, "%s: waiting for %.1f s: %s",
-            lsi_call_describe(&r->call.what, call, sizeof call), now - wait->start, missing);
-}
-
-static ls_status time_out(ls_request *r, const wait_state *wait)
-{
-    char call[LSI_DESCRIBE_MAX], missing[400], text[LSI_ERROR_MAX];
-    name_missing(r, missing, sizeof missing);
-    snprintf(text, sizeof text, "%s: no end after %.3g s: %s (LOCKSTEP_TIMEOUT sets the deadline)",
-             lsi_call_describe(&r->call.what, call, sizeof call), wait->deadline - wait->start,
-             missing);
-    return lsi_comm_fail(r->comm, LS_ERR_TIMEOUT, text);
-}
-
-static void sleep_a_little(lsi_world *w)
-{
-    if (w->port && lsi_port_sockets(w->port)) {
-        lsi_port_wait(w->port, w->local_size > 1 && w->use_boards ? SLEEP_S : SLEEP_SOCKET_S);
-        return;
-    }
-    lsi_host_rank *me = &w->host.block->ranks[w->rank];
-    uint32_t bell = atomic_load_explicit(&me->doorbell, memory_order_acquire);
-    struct timespec limit = {0, (long)(SLEEP_S * 1e9)};
-    syscall(SYS_futex, &me->doorbell, FUTEX_WAIT, bell, &limit, NULL, 0);
-}
-
-/* A member that has left in order will not enter any more. */
-static void check_left(ls_request *r)
-{
-    ls_comm *comm = r->comm;
-    for (int i = 0; comm->has_board && r->seq && i < comm->local_size; i++) {
-        int rank = comm->ranks[comm->locals[i]];
-        uint32_t state = atomic_load(&comm->world->host.block->ranks[rank].state);
-        if (state != LSI_RANK_LEFT || i == comm->local_rank ||
-            lsi_board_reached(lsi_board_slot(&comm->board, r->seq, i), r->seq, LSI_PHASE_ENTERED))
-            continue;
-        char call[LSI_DESCRIBE_MAX], text[LSI_ERROR_MAX];
-        snprintf(text, sizeof text, "%s: rank %d has left the group without entering it",
-                 lsi_call_describe(&r->call.what, call, sizeof call), comm->locals[i]);
-        lsi_comm_fail(comm, LS_ERR_PEER_DEAD, text);
-        return;
-    }
-}
-
-/* Between two looks at a request that is not done: look again soon, or later. */
-static ls_status pause_wait(ls_request *r, wait_state *wait)
-{
-    lsi_world *w = r->comm->world;
-    if (++wait->looks < (unsigned)w->spins) {
-        if (wait->looks > EAGER)
-            relax();
-        return LS_OK;
-    }
-    lsi_world_look(w);
-    if (r->comm->failed != LS_OK)
-        return LS_OK; /* the caller sees it */
-    if (wait->looks < (unsigned)w->spins + YIELDS) {
-        sched_yield();
-        return LS_OK;
-    }
-    double now = lsi_now();
-    if (wait->deadline < 0)
-        wait->deadline = now + w->timeout_s;
-    if (wait->start == 0) {
-        wait->start = now;
-        wait->warn_at = now + w->warn_after_s;
-        if (wait->warn_at > now + (wait->deadline - now) / 2)
-            wait->warn_at = now + (wait->deadline - now) / 2;
-    }
-    check_left(r);
-    if (now > wait->deadline)
-        return time_out(r, wait);
-    if (now > wait->warn_at && !wait->warned)
-        warn(r, wait, now);
-    lsi_host_rank *me = &w->host.block->ranks[w->rank];
-    atomic_store(&me->asleep, 1);
-    ls_status status = r->step(r); /* once more, now that others know whom to wake */
-    if (status == LS_IN_PROGRESS)
-        sleep_a_little(w);
-    else
-        finish(r, status);
-    atomic_store_explicit(&me->asleep, 0, memory_order_relaxed);
-    return LS_OK;
-}
-
 /* Run `r` to its end. It is either in the active list or driven by us alone. */
 static ls_status wait_for(ls_request *r, double timeout_s)
 {
-    wait_state wait = {.deadline = timeout_s > 0 ? lsi_now() + timeout_s : -1};
+    lsi_wait wait = {.deadline = timeout_s > 0 ? lsi_now() + timeout_s : -1};
     lsi_world *w = r->comm->world;
     int messages = r->step == lsi_schedule_progress || !r->comm->has_board || !r->comm->one_host;
     while (r->status == LS_IN_PROGRESS) {
@@ -345,14 +189,14 @@ static ls_status wait_for(ls_request *r, double timeout_s)
         if (!r->active) {
             ls_status status = r->step(r);
             if (status != LS_IN_PROGRESS) {
-                finish(r, status);
+                lsi_request_finish(r, status);
                 break;
             }
         }
         if (messages || w->active || wait.looks >= (unsigned)w->spins ||
             r->step == lsi_schedule_progress)
             progress(w);
-        if (r->status == LS_IN_PROGRESS && pause_wait(r, &wait) != LS_OK)
+        if (r->status == LS_IN_PROGRESS && lsi_wait_pause(r, &wait) != LS_OK)
             return r->status = r->comm->failed;
     }
     if (r->status != LS_OK && r->comm->failed != LS_OK)
@@ -456,7 +300,7 @@ ls_status lsi_start(ls_comm *comm, const lsi_call *call, ls_request **out)
         *end = r;
         r->active = 1;
     } else {
-        finish(r, status);
+        lsi_request_finish(r, status);
     }
     *out = r;
     return LS_OK;

@@ -68,6 +68,8 @@ static void control_message(void *arg, int peer, const lsi_wire *wire, const cha
     if (wire->type == LSI_WIRE_STATUS) {
         if (wire->seq > comm->entered[m])
             comm->entered[m] = wire->seq;
+        if (*text == '?')
+            lsi_port_control(w->port, peer, LSI_WIRE_STATUS, comm->id, comm->seq, NULL);
         return;
     }
     char *rest;

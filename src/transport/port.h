@@ -42,7 +42,7 @@ typedef struct lsi_port_events {
     /* A message met a receive that expects another one (length, type). The owner notes the
      * failure; the message is discarded and the receive completes with LS_ERR_MISMATCH. */
     void (*differs)(void *arg, int peer, const lsi_wire *theirs, const lsi_wire *mine);
-    /* ABORT or STATUS frame. `text` is NUL-terminated, "" for STATUS. */
+    /* ABORT or STATUS frame. `text` is NUL-terminated; a STATUS with "?" wants one back. */
     void (*control)(void *arg, int peer, const lsi_wire *wire, const char *text);
     /* The links with this peer are gone. `text` says why; `orderly`: it said goodbye. */
     void (*lost)(void *arg, int peer, int orderly, const char *text);

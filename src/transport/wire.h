@@ -30,7 +30,7 @@ typedef enum lsi_wire_type {
     LSI_WIRE_REF,      /* payload: u64 offset in the host segment where the message lies */
     LSI_WIRE_ACK,      /* the REF with the same (comm, seq, tag) has been read */
     LSI_WIRE_ABORT,    /* payload: text; the communicator has failed on the sender */
-    LSI_WIRE_STATUS,   /* the sender is inside operation `seq` and waits */
+    LSI_WIRE_STATUS,   /* the sender has entered operation `seq`; payload "?": have you? */
     LSI_WIRE_GOODBYE,  /* the sender leaves the group in order */
     LSI_WIRE_TYPE_END
 } lsi_wire_type;

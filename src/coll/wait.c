@@ -1,0 +1,165 @@
+/* How a rank waits: look, yield, sleep; warn; give up at the deadline and say who is missing.
+ *
+ * A wait first looks (a few microseconds), then yields, then sleeps: on the rank's doorbell, or on
+ * its sockets. Ranks that outnumber the cores look only briefly, so that they do not keep each
+ * other from running. A sleep lasts a millisecond at most: a ring that falls between the last
+ * look and the sleep costs that, and publishing needs no fence.
+ */
+#include "coll/wait.h"
+
+#include <linux/futex.h>
+#include <sched.h>
+#include <stdio.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+
+#define EAGER 200 /* looks without a pause: an answer from the next core takes 0.1 us */
+#define YIELDS 64
+#define ANSWER_S 0.05 /* time for the others to say how far they are */
+#define SLEEP_S 1e-3
+#define SLEEP_SOCKET_S 20e-3
+
+static inline void relax(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+/* Who keeps this operation waiting? */
+static void name_missing(ls_request *r, char *text, size_t bytes)
+{
+    ls_comm *comm = r->comm;
+    size_t used = 0;
+    int entered = 0;
+    text[0] = 0;
+    if (r->call.coll == LSI_P2P) {
+        snprintf(text, bytes, "rank %d has not %s the message", r->call.root,
+                 r->call.sending ? "taken" : "sent");
+        return;
+    }
+    for (int m = 0; m < comm->size && used < bytes; m++) {
+        int in = comm->entered[m] >= r->seq || m == comm->rank;
+        for (int i = 0; comm->has_board && i < comm->local_size; i++)
+            if (comm->locals[i] == m)
+                in |= lsi_board_reached(lsi_board_slot(&comm->board, r->seq, i), r->seq,
+                                        LSI_PHASE_ENTERED);
+        entered += in;
+        if (!in)
+            used += (size_t)snprintf(text + used, bytes - used, "%s%d", used ? ", " : "rank ", m);
+    }
+    if (used < bytes && entered < comm->size)
+        snprintf(text + used, bytes - used, " ha%s not entered it",
+                 comm->size - entered > 1 ? "ve" : "s");
+    else
+        snprintf(text, bytes, "all ranks have entered it, but not all have finished their part");
+}
+
+/* Ask the others how far they are before we say who is missing: to wait for somebody who waits
+ * is no fault. */
+static void ask(ls_request *r, lsi_wait *wait, double now)
+{
+    ls_comm *comm = r->comm;
+    lsi_world *w = comm->world;
+    wait->asked = 1;
+    wait->warn_at = now + ANSWER_S;
+    for (int m = 0; m < comm->size && w->port; m++)
+        if (m != comm->rank)
+            lsi_port_control(w->port, comm->ranks[m], LSI_WIRE_STATUS, comm->id, r->seq, "?");
+}
+
+static void warn(ls_request *r, lsi_wait *wait, double now)
+{
+    char call[LSI_DESCRIBE_MAX], missing[400];
+    wait->warned = 1;
+    name_missing(r, missing, sizeof missing);
+    lsi_log(LSI_LOG_WARN, "%s: waiting for %.1f s: %s",
+            lsi_call_describe(&r->call.what, call, sizeof call), now - wait->start, missing);
+}
+
+static ls_status time_out(ls_request *r, const lsi_wait *wait)
+{
+    char call[LSI_DESCRIBE_MAX], missing[400], text[LSI_ERROR_MAX];
+    name_missing(r, missing, sizeof missing);
+    snprintf(text, sizeof text, "%s: no end after %.3g s: %s (LOCKSTEP_TIMEOUT sets the deadline)",
+             lsi_call_describe(&r->call.what, call, sizeof call), wait->deadline - wait->start,
+             missing);
+    return lsi_comm_fail(r->comm, LS_ERR_TIMEOUT, text);
+}
+
+static void sleep_a_little(lsi_world *w)
+{
+    if (w->port && lsi_port_sockets(w->port)) {
+        lsi_port_wait(w->port, w->local_size > 1 && w->use_boards ? SLEEP_S : SLEEP_SOCKET_S);
+        return;
+    }
+    lsi_host_rank *me = &w->host.block->ranks[w->rank];
+    uint32_t bell = atomic_load_explicit(&me->doorbell, memory_order_acquire);
+    struct timespec limit = {0, (long)(SLEEP_S * 1e9)};
+    syscall(SYS_futex, &me->doorbell, FUTEX_WAIT, bell, &limit, NULL, 0);
+}
+
+/* A member that has left in order will not enter any more. */
+static void check_left(ls_request *r)
+{
+    ls_comm *comm = r->comm;
+    for (int i = 0; comm->has_board && r->seq && i < comm->local_size; i++) {
+        int rank = comm->ranks[comm->locals[i]];
+        uint32_t state = atomic_load(&comm->world->host.block->ranks[rank].state);
+        if (state != LSI_RANK_LEFT || i == comm->local_rank ||
+            lsi_board_reached(lsi_board_slot(&comm->board, r->seq, i), r->seq, LSI_PHASE_ENTERED))
+            continue;
+        char call[LSI_DESCRIBE_MAX], text[LSI_ERROR_MAX];
+        snprintf(text, sizeof text, "%s: rank %d has left the group without entering it",
+                 lsi_call_describe(&r->call.what, call, sizeof call), comm->locals[i]);
+        lsi_comm_fail(comm, LS_ERR_PEER_DEAD, text);
+        return;
+    }
+}
+
+ls_status lsi_wait_pause(ls_request *r, lsi_wait *wait)
+{
+    lsi_world *w = r->comm->world;
+    if (++wait->looks < (unsigned)w->spins) {
+        if (wait->looks > EAGER)
+            relax();
+        return LS_OK;
+    }
+    lsi_world_look(w);
+    if (r->comm->failed != LS_OK)
+        return LS_OK; /* the caller sees it */
+    if (wait->looks < (unsigned)w->spins + YIELDS) {
+        sched_yield();
+        return LS_OK;
+    }
+    double now = lsi_now();
+    if (wait->deadline < 0)
+        wait->deadline = now + w->timeout_s;
+    if (wait->start == 0) {
+        wait->start = now;
+        wait->warn_at = now + w->warn_after_s;
+        if (wait->warn_at > now + (wait->deadline - now) / 2)
+            wait->warn_at = now + (wait->deadline - now) / 2;
+    }
+    check_left(r);
+    if (now > wait->deadline)
+        return time_out(r, wait);
+    if (now > wait->warn_at && !wait->asked)
+        ask(r, wait, now);
+    else if (now > wait->warn_at && !wait->warned)
+        warn(r, wait, now);
+    lsi_host_rank *me = &w->host.block->ranks[w->rank];
+    atomic_store(&me->asleep, 1);
+    ls_status status = r->step(r); /* once more, now that others know whom to wake */
+    if (status == LS_IN_PROGRESS)
+        sleep_a_little(w);
+    else
+        lsi_request_finish(r, status);
+    atomic_store_explicit(&me->asleep, 0, memory_order_relaxed);
+    return LS_OK;
+}
