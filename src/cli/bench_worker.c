@@ -246,9 +246,9 @@ static void print_header(const bench *b)
         printf(", buffers from %s%s", o->private_memory ? "malloc" : "ls_alloc",
                o->in_place ? ", timed in place" : "");
     printf("\n# selection  %s\n#\n", rules);
-    printf("# %10s %12s %5s %5s %9s %12s %12s %9s %9s %7s\n", "size", "count", "type", "op",
+    printf("# %10s %12s %5s %5s %9s %11s %11s %9s %9s %7s\n", "size", "count", "type", "op",
            "algorithm", "time", "min", "algbw", "busbw", "wrong");
-    printf("# %10s %12s %5s %5s %9s %12s %12s %9s %9s\n", "(B)", "(elements)", "", "", "", "(us)",
+    printf("# %10s %12s %5s %5s %9s %11s %11s %9s %9s\n", "(B)", "(elements)", "", "", "", "(us)",
            "(us)", "(GB/s)", "(GB/s)");
 }
 
@@ -288,7 +288,7 @@ static void print_row(const bench *b, const row *r, size_t bytes, const char *al
     char wrong[24] = "-";
     if (b->o->check)
         snprintf(wrong, sizeof wrong, "%lld", (long long)r->wrong);
-    printf("%12zu %12zu %5s %5s %9s %12.2f %12.2f %9.3f %9.3f %7s\n", bytes, b->call.count,
+    printf("%12zu %12zu %5s %5s %9s %11.2f %11.2f %9.3f %9.3f %7s\n", bytes, b->call.count,
            type ? type : "-", op ? op : "-", algorithm, r->time_s * 1e6, r->min_s * 1e6, algbw,
            busbw, wrong);
 }

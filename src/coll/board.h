@@ -29,7 +29,7 @@
 #define LSI_BOARD_BOX_BYTES ((size_t)16 << 10)
 #define LSI_BOARD_WARM 4 /* boxes used in turn while operations follow one another */
 #define LSI_BOARD_INLINE 56
-#define LSI_BOARD_QUICK ((size_t)2048) /* worth the short way */
+#define LSI_BOARD_QUICK ((size_t)64 << 10) /* worth the short way */
 
 typedef enum lsi_phase {
     LSI_PHASE_ENTERED = 1, /* posted */

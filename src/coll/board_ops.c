@@ -12,7 +12,7 @@
 #include <string.h>
 #include <sys/uio.h>
 
-#define BOX_SHARED ((size_t)1536)       /* up to here a copy beats a second round */
+#define BOX_SHARED ((size_t)1024)       /* up to here a copy beats a second round */
 #define BOX_FOREIGN ((size_t)4096)      /* a system call costs more */
 #define BOX_CROWDED LSI_BOARD_BOX_BYTES /* a second round costs context switches */
 
@@ -66,7 +66,7 @@ static uint32_t fill_box(lsi_board *b, uint64_t seq, const void *input, size_t o
     return number;
 }
 
-static void publish(ls_comm *comm, uint64_t seq, lsi_phase phase)
+void lsi_board_announce(ls_comm *comm, uint64_t seq, lsi_phase phase)
 {
     lsi_slot *slot = lsi_board_slot(&comm->board, seq, comm->board.self);
     _Atomic uint32_t *word = phase == LSI_PHASE_ENTERED ? &slot->entered : &slot->phase;
@@ -113,7 +113,7 @@ void lsi_board_post(ls_comm *comm, const lsi_call *c, uint64_t seq)
         post_buffers(comm, c, seq, slot, most);
     }
     slot->signature = lsi_call_signature(&c->what);
-    publish(comm, seq, LSI_PHASE_ENTERED);
+    lsi_board_announce(comm, seq, LSI_PHASE_ENTERED);
     /* Get hold of the lines that the next operation will write, while this one waits. */
     __builtin_prefetch(lsi_board_slot(&comm->board, seq + 1, comm->board.self), 1);
     char *next = lsi_board_box(&comm->board, comm->board.self, (seq + 1) % LSI_BOARD_WARM);
@@ -124,7 +124,7 @@ void lsi_board_post(ls_comm *comm, const lsi_call *c, uint64_t seq)
 
 void lsi_board_publish(ls_request *r, lsi_phase phase)
 {
-    publish(r->comm, r->seq, phase);
+    lsi_board_announce(r->comm, r->seq, phase);
     r->seen = 0;
 }
 

@@ -17,8 +17,9 @@ typedef struct lsi_survey {
 void lsi_board_post(ls_comm *comm, const lsi_call *c, uint64_t seq);
 lsi_survey lsi_board_survey(ls_comm *comm, const lsi_call *c, uint64_t seq);
 /* The short way for a blocking all-reduce of few bytes: no request is made. LS_IN_PROGRESS: it is
- * posted (*seq) and must be finished as a request; LS_ERR_UNSUPPORTED: it is not for this way. */
-ls_status lsi_board_quick(ls_comm *comm, const lsi_call *c, uint64_t *seq);
+ * posted as *seq and a request has to go on from *phase (of lsi_board_step). LS_ERR_UNSUPPORTED:
+ * it is not for this way, and nothing was done. */
+ls_status lsi_board_quick(ls_comm *comm, const lsi_call *c, uint64_t *seq, int *phase);
 /* Have all local members entered? LS_OK, LS_IN_PROGRESS, or LS_ERR_MISMATCH (all are told). */
 ls_status lsi_board_entered(ls_request *r);
 /* Have all local members reached `phase`? r->seen counts them; it starts at 0 for each phase. */
@@ -35,6 +36,10 @@ ls_status lsi_board_reduce(ls_request *r, int stable);
 ls_status lsi_board_move(ls_request *r);
 /* The reduction of stable inputs into our own buffer. */
 void lsi_board_reduce_stable(ls_comm *comm, const lsi_call *c, uint64_t seq);
+/* Our segment of an all-reduce whose buffers all lie in the segment. */
+void lsi_board_reduce_shared(ls_comm *comm, const lsi_call *c, uint64_t seq);
+/* Announce a phase of operation `seq`. */
+void lsi_board_announce(ls_comm *comm, uint64_t seq, lsi_phase phase);
 
 /* Where member i's input can be read, or NULL if only by lsi_board_read. */
 const char *lsi_board_input(const ls_comm *comm, const lsi_call *c, uint64_t seq, int i);

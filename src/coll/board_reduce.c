@@ -38,6 +38,23 @@ void lsi_board_reduce_stable(ls_comm *comm, const lsi_call *c, uint64_t seq)
     lsi_reduce_tree(c->dtype, c->op, in, comm->local_size, &out, 1, c->count);
 }
 
+void lsi_board_reduce_shared(ls_comm *comm, const lsi_call *c, uint64_t seq)
+{
+    const void *in[LSI_MAX_RANKS];
+    void *out[LSI_MAX_RANKS];
+    char *base = comm->world->host.base;
+    size_t from, to;
+    own_segment(comm, c->count, c->element, &from, &to);
+    for (int i = 0; i < comm->local_size; i++) {
+        const lsi_slot *slot = lsi_board_slot(&comm->board, seq, i);
+        int self = i == comm->local_rank;
+        in[i] = (self ? (const char *)c->send : base + slot->send) + from * c->element;
+        out[i] = (self ? (char *)c->recv : base + slot->recv) + from * c->element;
+    }
+    if (to > from)
+        lsi_reduce_tree(c->dtype, c->op, in, comm->local_size, out, comm->local_size, to - from);
+}
+
 /* Sum elements [from, to) of everybody's input; `shift` is where the outputs' first element of
  * that range stands in the output buffers. Foreign inputs are read into scratch first. */
 static ls_status reduce_range(ls_request *r, size_t from, size_t to, size_t shift)

@@ -191,8 +191,9 @@ ls_status lsi_comm_create(lsi_world *world, uint32_t id, const int *ranks, int s
     comm->oldest = 1;
     comm->ranks = calloc((size_t)size, sizeof *comm->ranks);
     comm->entered = calloc((size_t)size, sizeof *comm->entered);
+    comm->heard = calloc((size_t)size, sizeof *comm->heard);
     ls_status status = LS_OK;
-    if (!comm->ranks || !comm->entered) {
+    if (!comm->ranks || !comm->entered || !comm->heard) {
         status = lsi_fail(LS_ERR_NOMEM, NULL, "communicator", "out of memory");
     } else {
         memcpy(comm->ranks, ranks, (size_t)size * sizeof *ranks);
@@ -256,6 +257,7 @@ void lsi_comm_free(ls_comm *comm)
     free(comm->locals);
     free(comm->spans);
     free(comm->entered);
+    free(comm->heard);
     free(comm);
     reap(w);
 }

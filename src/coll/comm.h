@@ -76,6 +76,7 @@ struct ls_comm {
     int messages;          /* sends and receives under way */
     lsi_wire_call message; /* the last one of them */
     uint64_t *entered;     /* [size] highest operation each member is known to have entered */
+    uint8_t *heard;        /* [size] it has answered since we asked: wait.c */
     ls_status failed;
     char failure[LSI_ERROR_MAX];
     lsi_selection selection;

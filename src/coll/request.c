@@ -258,7 +258,8 @@ static ls_status begin(ls_comm *comm, const lsi_call *call, ls_request **out)
 }
 
 /* The short way has posted the operation, but it takes longer. */
-static ls_status adopt(ls_comm *comm, const lsi_call *call, uint64_t seq, ls_request **out)
+static ls_status adopt(ls_comm *comm, const lsi_call *call, uint64_t seq, int phase,
+                       ls_request **out)
 {
     ls_request *r = make_request(comm, call);
     if (!r) {
@@ -266,6 +267,7 @@ static ls_status adopt(ls_comm *comm, const lsi_call *call, uint64_t seq, ls_req
         return lsi_comm_fail(comm, LS_ERR_NOMEM, ls_last_error());
     }
     r->seq = seq;
+    r->phase = phase;
     r->step = lsi_board_step;
     *out = r;
     return LS_OK;
@@ -275,11 +277,12 @@ ls_status lsi_run(ls_comm *comm, const lsi_call *call)
 {
     ls_request *r = NULL;
     uint64_t seq = 0;
-    ls_status quick = lsi_board_quick(comm, call, &seq);
+    int phase = 0;
+    ls_status quick = lsi_board_quick(comm, call, &seq, &phase);
     if (quick == LS_OK)
         return LS_OK;
     if (quick == LS_IN_PROGRESS)
-        LSI_TRY(adopt(comm, call, seq, &r));
+        LSI_TRY(adopt(comm, call, seq, phase, &r));
     else
         LSI_TRY(begin(comm, call, &r));
     ls_status status = wait_for(r, 0);

@@ -10,6 +10,7 @@
 #include <linux/futex.h>
 #include <sched.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -19,6 +20,7 @@
 #define EAGER 200 /* looks without a pause: an answer from the next core takes 0.1 us */
 #define YIELDS 64
 #define ANSWER_S 0.05 /* time for the others to say how far they are */
+#define LAST_ASK_S 0.2
 #define SLEEP_S 1e-3
 #define SLEEP_SOCKET_S 20e-3
 
@@ -31,43 +33,66 @@ static inline void relax(void)
 #endif
 }
 
-/* Who keeps this operation waiting? */
-static void name_missing(ls_request *r, char *text, size_t bytes)
+static int is_inside(const ls_request *r, int m)
 {
-    ls_comm *comm = r->comm;
-    size_t used = 0;
-    int entered = 0;
-    text[0] = 0;
-    if (r->call.coll == LSI_P2P) {
-        snprintf(text, bytes, "rank %d has not %s the message", r->call.root,
-                 r->call.sending ? "taken" : "sent");
-        return;
-    }
-    for (int m = 0; m < comm->size && used < bytes; m++) {
-        int in = comm->entered[m] >= r->seq || m == comm->rank;
-        for (int i = 0; comm->has_board && i < comm->local_size; i++)
-            if (comm->locals[i] == m)
-                in |= lsi_board_reached(lsi_board_slot(&comm->board, r->seq, i), r->seq,
+    const ls_comm *comm = r->comm;
+    int inside = comm->entered[m] >= r->seq;
+    for (int i = 0; comm->has_board && i < comm->local_size; i++)
+        if (comm->locals[i] == m)
+            inside |= lsi_board_reached(lsi_board_slot(&comm->board, r->seq, i), r->seq,
                                         LSI_PHASE_ENTERED);
-        entered += in;
-        if (!in)
-            used += (size_t)snprintf(text + used, bytes - used, "%s%d", used ? ", " : "rank ", m);
+    return inside;
+}
+
+/* "rank 1, 4": the others that are (not) inside, maybe only those that do not answer. Returns how
+ * many they are. */
+static int list_members(const ls_request *r, int inside, int silent, char *text, size_t bytes)
+{
+    int n = 0;
+    size_t used = 0;
+    for (int m = 0; m < r->comm->size; m++) {
+        if (m == r->comm->rank || is_inside(r, m) != inside || (silent && r->comm->heard[m]))
+            continue;
+        if (used < bytes)
+            used += (size_t)snprintf(text + used, bytes - used, "%s%d", n ? ", " : "rank ", m);
+        n++;
     }
-    if (used < bytes && entered < comm->size)
-        snprintf(text + used, bytes - used, " ha%s not entered it",
-                 comm->size - entered > 1 ? "ve" : "s");
+    return n;
+}
+
+/* Who keeps this operation waiting? Not those who answer: they are waiting themselves. */
+static void name_missing(const ls_request *r, char *text, size_t bytes)
+{
+    char who[300];
+    int n;
+    if (r->call.coll == LSI_P2P)
+        snprintf(text, bytes, "rank %d has not %s the message%s", r->call.root,
+                 r->call.sending ? "taken" : "sent",
+                 r->comm->heard[r->call.root] ? ", it is waiting itself" : "");
+    else if ((n = list_members(r, 0, 1, who, sizeof who)) > 0)
+        snprintf(text, bytes, "%s ha%s not entered it", who, n > 1 ? "ve" : "s");
+    else if ((n = list_members(r, 1, 1, who, sizeof who)) > 0)
+        snprintf(text, bytes, "%s ha%s entered it, but do%s not answer", who, n > 1 ? "ve" : "s",
+                 n > 1 ? "" : "es");
+    else if ((n = list_members(r, 0, 0, who, sizeof who)) > 0)
+        snprintf(text, bytes, "%s ha%s not entered it", who, n > 1 ? "ve" : "s");
     else
         snprintf(text, bytes, "all ranks have entered it, but not all have finished their part");
 }
 
-/* Ask the others how far they are before we say who is missing: to wait for somebody who waits
- * is no fault. */
+/* Ask the others how far they are before we say who is missing: to wait for somebody who waits is
+ * no fault. Once before the warning, once before the deadline. */
 static void ask(ls_request *r, lsi_wait *wait, double now)
 {
     ls_comm *comm = r->comm;
     lsi_world *w = comm->world;
+    if (!wait->asked)
+        wait->warn_at = now + ANSWER_S;
     wait->asked = 1;
-    wait->warn_at = now + ANSWER_S;
+    wait->ask_at = wait->deadline - LAST_ASK_S;
+    if (wait->ask_at < now + ANSWER_S)
+        wait->ask_at = wait->deadline + 1;
+    memset(comm->heard, 0, (size_t)comm->size);
     for (int m = 0; m < comm->size && w->port; m++)
         if (m != comm->rank)
             lsi_port_control(w->port, comm->ranks[m], LSI_WIRE_STATUS, comm->id, r->seq, "?");
@@ -85,6 +110,8 @@ static void warn(ls_request *r, lsi_wait *wait, double now)
 static ls_status time_out(ls_request *r, const lsi_wait *wait)
 {
     char call[LSI_DESCRIBE_MAX], missing[400], text[LSI_ERROR_MAX];
+    if (!wait->asked)
+        memset(r->comm->heard, 1, (size_t)r->comm->size);
     name_missing(r, missing, sizeof missing);
     snprintf(text, sizeof text, "%s: no end after %.3g s: %s (LOCKSTEP_TIMEOUT sets the deadline)",
              lsi_call_describe(&r->call.what, call, sizeof call), wait->deadline - wait->start,
@@ -145,11 +172,12 @@ ls_status lsi_wait_pause(ls_request *r, lsi_wait *wait)
         wait->warn_at = now + w->warn_after_s;
         if (wait->warn_at > now + (wait->deadline - now) / 2)
             wait->warn_at = now + (wait->deadline - now) / 2;
+        wait->ask_at = wait->warn_at;
     }
     check_left(r);
     if (now > wait->deadline)
         return time_out(r, wait);
-    if (now > wait->warn_at && !wait->asked)
+    if (now > wait->ask_at)
         ask(r, wait, now);
     else if (now > wait->warn_at && !wait->warned)
         warn(r, wait, now);

@@ -5,7 +5,8 @@
 #include "coll/comm.h"
 
 typedef struct lsi_wait {
-    double start, deadline, warn_at; /* lsi_now() seconds; deadline < 0: the world's, from now */
+    double start, deadline; /* lsi_now() seconds; deadline < 0: the world's, from now */
+    double ask_at, warn_at;
     unsigned looks;
     int asked, warned;
 } lsi_wait;

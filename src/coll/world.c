@@ -66,6 +66,7 @@ static void control_message(void *arg, int peer, const lsi_wire *wire, const cha
     if (m < 0)
         return;
     if (wire->type == LSI_WIRE_STATUS) {
+        comm->heard[m] = 1;
         if (wire->seq > comm->entered[m])
             comm->entered[m] = wire->seq;
         if (*text == '?')
@@ -92,8 +93,8 @@ static void peer_lost(void *arg, int peer, int orderly, const char *text)
         if (m < 0 || comm->failed != LS_OK)
             continue;
         char call[LSI_DESCRIBE_MAX], full[LSI_ERROR_MAX];
-        snprintf(full, sizeof full, "%s: rank %d died: %.600s",
-                 lsi_comm_doing(comm, call, sizeof call), m, cause);
+        snprintf(full, sizeof full, "%s: rank %d has lost rank %d: %.600s",
+                 lsi_comm_doing(comm, call, sizeof call), comm->rank, m, cause);
         lsi_comm_fail(comm, LS_ERR_PEER_DEAD, full);
     }
 }
