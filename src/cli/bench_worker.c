@@ -1,4 +1,4 @@
-/* One rank of lockstep bench: measures, and as rank 0 prints.
+/* One rank of lockstep bench: measures, and as rank 0 has it printed.
  *
  * For each size: check out of place and in place, then time one of them, then check once more. The
  * timed calls follow each other at once, as those of a training step do; only where a root sends
@@ -13,7 +13,6 @@
  *    ones, too. In place the input is zero for that time, lest sums grow without end.
  */
 #include <errno.h>
-#include <jansson.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,9 +25,7 @@
 #include "base/status.h"
 #include "cli/cli.h"
 #include "coll/comm.h"
-#include "coll/reduce.h"
 #include <lockstep/coll.h>
-#include <lockstep/version.h>
 
 #define TRIAL_S 0.02
 #define TIMED_S 0.3
@@ -42,18 +39,11 @@ typedef struct bench {
     ls_comm *comm;
     lsi_bench_call call;
     int n_sizes;
-    double *samples; /* [SAMPLES_MAX] seconds a call */
-    char transport[16];
+    double *samples;   /* [SAMPLES_MAX] seconds a call */
     int64_t wrong;     /* of all ranks and sizes */
     double busbw;      /* sum over the sizes */
     int64_t no_output; /* rank 0: errno of the output, EPIPE when its reader has enough */
 } bench;
-
-/* One line of the table. */
-typedef struct row {
-    double time_s, min_s;
-    int64_t wrong;
-} row;
 
 static int is_first(const bench *b)
 {
@@ -141,7 +131,7 @@ static ls_status sample(const bench *b, int64_t n, int64_t batch)
     return LS_OK;
 }
 
-static ls_status measure(const bench *b, row *out)
+static ls_status measure(const bench *b, lsi_bench_row *out)
 {
     int64_t calls = b->o->iters;
     LSI_TRY(repeat(b, b->o->warmup, must_meet(b)));
@@ -206,10 +196,10 @@ static ls_status check(bench *b, int64_t *wrong)
     return op->in_place ? check_once(b, 1, b->call.size - 1, wrong) : LS_OK;
 }
 
-static ls_status measure_size(bench *b, size_t bytes, row *out)
+static ls_status measure_size(bench *b, size_t bytes, lsi_bench_row *out)
 {
     lsi_bench_call *c = &b->call;
-    row r = {0};
+    lsi_bench_row r = {0};
     c->count = lsi_bench_count(c->op, bytes, c->dtype, c->size);
     if (b->o->check)
         LSI_TRY(check(b, &r.wrong));
@@ -226,110 +216,34 @@ static ls_status measure_size(bench *b, size_t bytes, row *out)
     return LS_OK;
 }
 
-static void print_header(const bench *b)
-{
-    char processor[128], host[64] = "?", rules[256] = "direct";
-    const lsi_bench_options *o = b->o;
-    const lsi_world *w = b->comm->world;
-    gethostname(host, sizeof host - 1);
-    if (o->op->coll != LSI_P2P)
-        ls_comm_selection(b->comm, o->op->name, rules, sizeof rules);
-    printf("# lockstep %s: %s, %d rank%s", ls_version(), o->op->name, w->size,
-           w->size > 1 ? "s" : "");
-    if (w->hosts > 1)
-        printf(" on %d hosts", w->hosts);
-    printf("\n# %s  %s, %s, %ld cores, %s\n", w->hosts > 1 ? "rank 0 on" : "machine  ", host,
-           lsi_cli_processor(processor, sizeof processor), sysconf(_SC_NPROCESSORS_ONLN),
-           lsi_reduce_level_name(lsi_reduce_levels() - 1));
-    printf("# transport  %s", b->transport);
-    if (o->op->send != LSI_BENCH_NONE)
-        printf(", buffers from %s%s", o->private_memory ? "malloc" : "ls_alloc",
-               o->in_place ? ", timed in place" : "");
-    printf("\n# selection  %s\n#\n", rules);
-    printf("# %10s %12s %5s %5s %9s %11s %11s %9s %9s %7s\n", "size", "count", "type", "op",
-           "algorithm", "time", "min", "algbw", "busbw", "wrong");
-    printf("# %10s %12s %5s %5s %9s %11s %11s %9s %9s\n", "(B)", "(elements)", "", "", "", "(us)",
-           "(us)", "(GB/s)", "(GB/s)");
-}
-
-static const char *type_name(const bench *b)
-{
-    return b->o->op->send == LSI_BENCH_NONE ? NULL : ls_dtype_name(b->o->dtype);
-}
-
-static const char *op_name(const bench *b)
-{
-    return b->o->op->reduces ? ls_op_name(b->o->reduction) : NULL;
-}
-
-static void print_json(const bench *b, const row *r, size_t bytes, const char *algorithm,
-                       double algbw, double busbw)
-{
-    const lsi_bench_options *o = b->o;
-    json_t *errors = o->check ? json_integer(r->wrong) : json_null();
-    json_t *line =
-        json_pack("{s:s, s:I, s:I, s:f, s:f, s:f, s:f, s:s, s:i, s:o, s:s?, s:s?, s:s, s:b, s:s}",
-                  "collective", o->op->name, "bytes", (json_int_t)bytes, "count",
-                  (json_int_t)b->call.count, "time_us", r->time_s * 1e6, "min_us", r->min_s * 1e6,
-                  "algbw_gbs", algbw, "busbw_gbs", busbw, "algorithm", algorithm, "ranks",
-                  b->call.size, "errors", errors, "dtype", type_name(b), "op", op_name(b),
-                  "transport", b->transport, "in_place", o->in_place, "memory",
-                  o->private_memory ? "malloc" : "ls_alloc");
-    if (line)
-        json_dumpf(line, stdout, JSON_REAL_PRECISION(7));
-    putchar('\n');
-    json_decref(line);
-}
-
-static void print_row(const bench *b, const row *r, size_t bytes, const char *algorithm,
-                      double algbw, double busbw)
-{
-    const char *type = type_name(b), *op = op_name(b);
-    char wrong[24] = "-";
-    if (b->o->check)
-        snprintf(wrong, sizeof wrong, "%lld", (long long)r->wrong);
-    printf("%12zu %12zu %5s %5s %9s %11.2f %11.2f %9.3f %9.3f %7s\n", bytes, b->call.count,
-           type ? type : "-", op ? op : "-", algorithm, r->time_s * 1e6, r->min_s * 1e6, algbw,
-           busbw, wrong);
-}
-
-/* Rank 0: show the row and flush; notes when nobody takes it. */
-static void show(bench *b, const row *r)
+/* Rank 0: print the line and flush; notes when nobody takes it. */
+static void show(bench *b, lsi_bench_row *r)
 {
     const lsi_bench_call *c = &b->call;
-    size_t bytes = lsi_bench_bytes(c->op, c->count, c->dtype, c->size);
+    double n = r->time_s > 0 ? 1e-9 / r->time_s : 0;
     /* Rules are about the count of the call: one block where there are several. */
-    lsi_algorithm a =
-        lsi_select(&b->comm->selection, c->op->coll, c->count * ls_dtype_size(c->dtype));
-    double algbw = r->time_s > 0 ? (double)bytes / r->time_s * 1e-9 : 0;
-    double busbw = algbw * lsi_bench_bus_factor(c->op, c->size);
-    (b->o->json ? print_json : print_row)(b, r, bytes, lsi_algorithm_names[a], algbw, busbw);
-    b->busbw += busbw;
+    size_t bytes = c->count * ls_dtype_size(c->dtype);
+    r->algorithm = lsi_algorithm_names[lsi_select(&b->comm->selection, c->op->coll, bytes)];
+    r->count = c->count;
+    r->bytes = lsi_bench_bytes(c->op, c->count, c->dtype, c->size);
+    r->algbw = (double)r->bytes * n;
+    r->busbw = r->algbw * lsi_bench_bus_factor(c->op, c->size);
+    b->busbw += r->busbw;
+    lsi_bench_print_row(b->o, b->comm, r);
     b->no_output = fflush(stdout) != 0 ? errno : 0;
     if (b->no_output && b->no_output != EPIPE)
         lsi_log(LSI_LOG_ERROR, "cannot write the results: %s", strerror(errno));
 }
 
-static void print_end(const bench *b, int sizes)
-{
-    if (b->o->op->send == LSI_BENCH_NONE)
-        printf("#");
-    else
-        printf("# average bus bandwidth %.3f GB/s,", b->busbw / sizes);
-    if (b->o->check)
-        printf(" %lld wrong\n", (long long)b->wrong);
-    else
-        printf(" not checked\n");
-    fflush(stdout);
-}
-
 static ls_status measure_all(bench *b)
 {
     int sizes = b->o->op->send == LSI_BENCH_NONE ? 1 : b->n_sizes;
-    if (is_first(b) && !b->o->json)
-        print_header(b);
+    if (is_first(b)) {
+        lsi_bench_print_header(b->o, b->comm);
+        fflush(stdout);
+    }
     for (int i = 0; i < sizes; i++) {
-        row r;
+        lsi_bench_row r;
         LSI_TRY(measure_size(b, b->o->sizes[i], &r));
         b->wrong += r.wrong;
         if (is_first(b))
@@ -338,8 +252,8 @@ static ls_status measure_all(bench *b)
         if (b->no_output)
             return LS_OK;
     }
-    if (is_first(b) && !b->o->json)
-        print_end(b, sizes);
+    if (is_first(b))
+        lsi_bench_print_end(b->o, b->busbw / sizes, b->wrong);
     return LS_OK;
 }
 
@@ -379,12 +293,6 @@ static ls_status prepare(bench *b)
                                .reduction = o->reduction,
                                .rank = ls_comm_rank(b->comm),
                                .size = ls_comm_size(b->comm)};
-    if (w->size == 1)
-        snprintf(b->transport, sizeof b->transport, "none");
-    else if (!w->use_boards || w->hosts == w->size)
-        snprintf(b->transport, sizeof b->transport, "tcp");
-    else
-        snprintf(b->transport, sizeof b->transport, w->hosts > 1 ? "shm+tcp" : "shm");
     if (o->rules && o->op->coll != LSI_P2P)
         LSI_TRY(ls_comm_select(b->comm, o->op->name, o->rules));
     LSI_TRY(fit_sizes(b));

@@ -4,6 +4,7 @@
 #define LSI_CLI_CLI_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include "coll/call.h"
 #include <lockstep/comm.h>
@@ -44,7 +45,7 @@ const char *lsi_cli_processor(char *text, size_t bytes);
 
 /* What the files of `lockstep bench` share. bench.c reads the command line and starts the ranks,
  * bench_worker.c is a rank: it measures and prints. bench_ops.c has one line for each collective,
- * bench_data.c makes inputs and compares results. */
+ * bench_data.c makes inputs and compares results, bench_print.c has the table. */
 
 #define LSI_BENCH_SIZES_MAX 512
 #define LSI_BENCH_SIZE_MAX ((size_t)1 << 40)
@@ -89,6 +90,14 @@ typedef struct lsi_bench_call {
     int in_place;
 } lsi_bench_call;
 
+/* One line of the table. */
+typedef struct lsi_bench_row {
+    size_t bytes, count;
+    const char *algorithm;
+    double time_s, min_s, algbw, busbw; /* GB/s */
+    int64_t wrong;                      /* elements, of all ranks */
+} lsi_bench_row;
+
 /* Be one rank of the group, from ls_init to the exit status. */
 int lsi_bench_work(const lsi_bench_options *options);
 
@@ -116,5 +125,12 @@ ls_status lsi_bench_run(const lsi_bench_call *call);
 void lsi_bench_fill(const lsi_bench_call *call);
 /* How many elements of this rank's result are wrong? */
 size_t lsi_bench_wrong(const lsi_bench_call *call);
+
+/* On standard output, as a table or as options->json says. */
+void lsi_bench_print_header(const lsi_bench_options *options, const ls_comm *comm);
+void lsi_bench_print_row(const lsi_bench_options *options, const ls_comm *comm,
+                         const lsi_bench_row *row);
+/* `busbw`: the average over the rows; `wrong`: the sum. */
+void lsi_bench_print_end(const lsi_bench_options *options, double busbw, int64_t wrong);
 
 #endif

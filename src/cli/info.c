@@ -359,7 +359,7 @@ static ls_status gather(int ranks, json_t **out)
     return LS_OK;
 }
 
-/* From here on: printing. */
+/* The text, printed from the object. */
 
 static const char *text_of(const json_t *object, const char *key)
 {

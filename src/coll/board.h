@@ -6,8 +6,7 @@
  *
  * Invariants:
  * 1. A slot is written by its owner only. `entered` and `phase` = operation number * 8 + phase only
- *    grow; what a phase announces is written before it is released. They stand in two lines: the
- *    owner gets hold of the second while its peers still read the first.
+ *    grow; what a phase announces is written before it is released.
  * 2. Every operation waits until all members have entered it. A rank has at most
  *    LSI_BOARD_ACTIVE operations under way, so whoever has entered operation s has completed all
  *    up to s - ACTIVE, and with 2 * ACTIVE slots no slot is overwritten that anyone still reads.
@@ -45,7 +44,8 @@ enum {                           /* lsi_slot.flags */
        LSI_SLOT_CAN_READ = 8 /* this process may read and write its peers' memory (CMA) */
 };
 
-/* Two cache lines: what the peers always read, and what they read later or never. */
+/* What the peers always read, what they read later, and what they read only when something differs:
+ * in pairs of cache lines of their own, because processors fetch the neighbour along. */
 typedef struct lsi_slot {
     _Alignas(128) _Atomic uint32_t entered;
     uint32_t signature;
@@ -58,10 +58,9 @@ typedef struct lsi_slot {
             uint64_t lists; /* two-level, leader: offset of its node list beyond the first */
         };
     };
-    _Alignas(64) _Atomic uint32_t phase; /* beyond ENTERED */
-    lsi_wire_call call;
+    _Alignas(128) _Atomic uint32_t phase; /* beyond ENTERED */
+    _Alignas(128) lsi_wire_call call;
 } lsi_slot;
-_Static_assert(sizeof(lsi_slot) == 128, "two lines");
 
 typedef struct lsi_board_head {
     _Alignas(128) _Atomic int32_t aborted; /* 0, 1 while the text is written, then the status */

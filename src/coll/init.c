@@ -15,6 +15,7 @@
 #include "transport/tcp.h"
 
 #define TCP_LANES 2
+#define LOOK_S 0.05 /* while joining: how often to look for ranks that will never come */
 
 /* One group per process: the boot record names one rank. */
 static atomic_int opened;
@@ -54,6 +55,42 @@ static int needs_tcp(const joining *j, int peer)
     return peer != j->boot.rank && (!here || !strcmp(j->transport, "tcp"));
 }
 
+/* Has a rank died before the group was complete? */
+static ls_status look_for_deaths(void *arg)
+{
+    const joining *j = arg;
+    for (int p = 0; p < j->boot.size; p++) {
+        const lsi_host_rank *rank = &j->host.block->ranks[p];
+        if (atomic_load_explicit(&rank->state, memory_order_acquire) == LSI_RANK_DEAD)
+            return lsi_fail(LS_ERR_PEER_DEAD, NULL, "ls_init", "rank %d died: %.*s", p,
+                            LSI_HOST_CAUSE_MAX, rank->cause);
+    }
+    return LS_OK;
+}
+
+static ls_status wait_for_address(joining *j, lsi_store *store, int peer,
+                                  char address[LSI_ADDR_MAX])
+{
+    char key[64];
+    const uint8_t *value;
+    size_t bytes;
+    ls_status status;
+    snprintf(key, sizeof key, "run/rank/%d/addr", peer);
+    do {
+        LSI_TRY(look_for_deaths(j));
+        if (lsi_now() > j->deadline)
+            return lsi_fail(LS_ERR_TIMEOUT, "did it start, and does it call ls_init?", "ls_init",
+                            "rank %d has not joined within %.3g s", peer, j->timeout_s);
+        status = lsi_store_wait(store, key, LOOK_S, NULL, &value, &bytes);
+    } while (status == LS_ERR_TIMEOUT);
+    LSI_TRY(status);
+    if (bytes == 0 || bytes >= LSI_ADDR_MAX)
+        return lsi_fail(LS_ERR_PROTOCOL, NULL, "ls_init", "rank %d has a bad address", peer);
+    memcpy(address, value, bytes);
+    address[bytes] = 0;
+    return LS_OK;
+}
+
 static ls_status exchange_addresses(joining *j, const char *own, char (*addresses)[LSI_ADDR_MAX])
 {
     char url[LSI_ADDR_MAX + 8], key[64];
@@ -62,22 +99,9 @@ static ls_status exchange_addresses(joining *j, const char *own, char (*addresse
     LSI_TRY(lsi_store_open(url, &j->boot.key, j->timeout_s, &store));
     snprintf(key, sizeof key, "run/rank/%d/addr", j->boot.rank);
     ls_status status = store->ops->put(store, key, own, strlen(own), 0, NULL);
-    for (int p = 0; p < j->boot.size && status == LS_OK; p++) {
-        const uint8_t *value;
-        size_t bytes;
-        char whose[32];
-        if (!needs_tcp(j, p))
-            continue;
-        snprintf(key, sizeof key, "run/rank/%d/addr", p);
-        snprintf(whose, sizeof whose, "rank %d", p);
-        status = lsi_store_wait(store, key, j->deadline - lsi_now(), whose, &value, &bytes);
-        if (status == LS_OK && (bytes == 0 || bytes >= LSI_ADDR_MAX))
-            status = lsi_fail(LS_ERR_PROTOCOL, NULL, "ls_init", "%s has a bad address", whose);
-        if (status == LS_OK) {
-            memcpy(addresses[p], value, bytes);
-            addresses[p][bytes] = 0;
-        }
-    }
+    for (int p = 0; p < j->boot.size && status == LS_OK; p++)
+        if (needs_tcp(j, p))
+            status = wait_for_address(j, store, p, addresses[p]);
     lsi_store_close(store);
     return status;
 }

@@ -288,10 +288,10 @@ ls_status lsi_tcp_connect(const lsi_tcp_mesh *mesh, lsi_link **links)
                 s.all[s.n++] = (candidate){.fd = -1, .peer = p, .lane = l};
         }
     while (s.missing > 0 && status == LS_OK) {
-        if (lsi_now() > mesh->deadline)
-            status = report_missing(&s);
-        else
-            status = mesh_round(&s);
+        if (mesh->check)
+            status = mesh->check(mesh->arg);
+        if (status == LS_OK)
+            status = lsi_now() > mesh->deadline ? report_missing(&s) : mesh_round(&s);
     }
     while (s.n > 0)
         drop(&s, s.n - 1);

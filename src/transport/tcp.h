@@ -18,6 +18,8 @@ typedef struct lsi_tcp_mesh {
     int lanes;                             /* sockets for each peer */
     const char (*addresses)[LSI_ADDR_MAX]; /* by rank; "" for a peer that needs no socket */
     double deadline;                       /* lsi_now() seconds */
+    ls_status (*check)(void *arg);         /* asked ten times a second: go on? NULL: yes */
+    void *arg;
 } lsi_tcp_mesh;
 
 /* Fill links[peer * lanes + lane] for every peer with an address (self aside); others keep their
