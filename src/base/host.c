@@ -268,6 +268,7 @@ void lsi_host_mark_dead(lsi_host_block *block, int rank, const char *cause)
     if (state == LSI_RANK_LEFT || state == LSI_RANK_DEAD || !claim_cause(r))
         return;
     snprintf(r->cause, sizeof r->cause, "%s", cause);
+    r->order = atomic_load(&block->epoch);
 
     state = atomic_load(&r->state);
     do {
@@ -276,6 +277,18 @@ void lsi_host_mark_dead(lsi_host_block *block, int rank, const char *cause)
     } while (!atomic_compare_exchange_weak(&r->state, &state, LSI_RANK_DEAD));
     atomic_fetch_add(&block->epoch, 1);
     lsi_host_ring_all(block);
+}
+
+int lsi_host_first_dead(const lsi_host_block *block, const int *ranks, int count)
+{
+    int first = -1;
+    for (int i = 0; i < count; i++) {
+        const lsi_host_rank *r = &block->ranks[ranks[i]];
+        if (atomic_load_explicit(&r->state, memory_order_acquire) == LSI_RANK_DEAD &&
+            (first < 0 || (int32_t)(r->order - block->ranks[ranks[first]].order) < 0))
+            first = i;
+    }
+    return first;
 }
 
 static void ring_local(lsi_host_rank *rank)

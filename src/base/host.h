@@ -45,6 +45,7 @@ typedef struct lsi_host_rank {
     _Atomic int32_t pid;
     _Atomic uint32_t claimed;       /* somebody is writing the cause: lsi_host_mark_dead */
     char cause[LSI_HOST_CAUSE_MAX]; /* written before state = DEAD: "killed by signal 9" */
+    uint32_t order;                 /* of deaths, likewise: who died first has the smallest */
     _Alignas(64) _Atomic uint32_t asleep;
     _Atomic uint32_t doorbell; /* futex word */
 } lsi_host_rank;
@@ -92,6 +93,9 @@ static inline char *lsi_host_pair(const lsi_host *host, int local_from, int loca
 /* Record that world rank `rank` died, and wake every sleeper of the host. The first cause wins.
  * Called by the launcher (and by a rank that loses its connection to a remote one). */
 void lsi_host_mark_dead(lsi_host_block *block, int rank, const char *cause);
+/* Of `count` world ranks the one that died first, as its place in `ranks`; -1: all are alive. What
+ * came later may be a consequence. */
+int lsi_host_first_dead(const lsi_host_block *block, const int *ranks, int count);
 /* Wake every local rank that is asleep. */
 void lsi_host_ring_all(lsi_host_block *block);
 /* Wake one (world) rank if it is asleep. */

@@ -2,6 +2,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "coll/board_ops.h"
 #include "coll/comm.h"
 
 /* A call with what all collectives share. */
@@ -72,12 +73,19 @@ static ls_status go(ls_comm *comm, const lsi_call *c, int start, ls_request **re
 static ls_status allreduce(ls_comm *comm, const void *send, void *recv, size_t count,
                            ls_dtype dtype, ls_op op, int start, ls_request **request)
 {
+    ls_status tiny = LS_ERR_UNSUPPORTED;
+    uint64_t seq = 0;
+    if (!start && comm && comm->pair && count <= LSI_BOARD_INLINE) {
+        tiny = lsi_board_tiny(comm, send, recv, count, dtype, op, &seq);
+        if (tiny == LS_OK)
+            return LS_OK;
+    }
     lsi_call c = make_call(LSI_ALLREDUCE, send, recv, count, dtype);
     c.op = op;
     LSI_TRY(prepare(comm, &c, 1));
     LSI_TRY(need_op(&c));
     LSI_TRY(need_both(&c));
-    return go(comm, &c, start, request);
+    return tiny == LS_IN_PROGRESS ? lsi_run_posted(comm, &c, seq, 0) : go(comm, &c, start, request);
 }
 
 ls_status ls_allreduce(ls_comm *comm, const void *send, void *recv, size_t count, ls_dtype dtype,

@@ -5,7 +5,10 @@
  * way, a late peer, a mismatch, private buffers too large for a box) is left to the request that
  * takes over.
  */
+#include <string.h>
+
 #include "coll/board_ops.h"
+#include "coll/reduce.h"
 
 #define LOOKS 400 /* a few microseconds */
 
@@ -58,6 +61,43 @@ ls_status lsi_board_quick(ls_comm *comm, const lsi_call *c, uint64_t *seq_out, i
     } else {
         return LS_IN_PROGRESS;
     }
+    comm->oldest = seq + 1;
+    return LS_OK;
+}
+
+ls_status lsi_board_tiny(ls_comm *comm, const void *send, void *recv, size_t count, ls_dtype dtype,
+                         ls_op op, uint64_t *seq_out)
+{
+    const lsi_board *b = &comm->board;
+    size_t bytes = count * ls_dtype_size(dtype);
+    uint64_t seq = comm->seq + 1;
+    lsi_reduce_fn reduce = lsi_reduce_get(dtype, op);
+    int other = 1 - b->self, looks = comm->world->spins < LOOKS ? comm->world->spins : LOOKS;
+    if (!comm->pair || !reduce || count > LSI_BOARD_INLINE || bytes > LSI_BOARD_INLINE || !recv ||
+        comm->failed != LS_OK || comm->oldest != seq)
+        return LS_ERR_UNSUPPORTED;
+    const void *mine = send == LS_IN_PLACE ? recv : send;
+    if (!mine)
+        return LS_ERR_UNSUPPORTED;
+    const lsi_wire_call what = {LSI_ALLREDUCE, (uint8_t)dtype, (uint8_t)op, LSI_DIRECT, 0, count};
+    uint32_t signature = lsi_call_signature(&what);
+    lsi_slot *slot = lsi_board_slot(b, seq, b->self), *theirs = lsi_board_slot(b, seq, other);
+    if (bytes == 8)
+        memcpy(slot->data, mine, 8);
+    else
+        memcpy(slot->data, mine, bytes);
+    slot->signature = signature;
+    slot->call = what;
+    lsi_board_announce(comm, seq, LSI_PHASE_ENTERED);
+    comm->seq = seq;
+    comm->history[seq % LSI_HISTORY] = what;
+    *seq_out = seq;
+    while (!lsi_board_reached(theirs, seq, LSI_PHASE_ENTERED))
+        if (looks-- <= 0)
+            return LS_IN_PROGRESS;
+    if (theirs->signature != signature)
+        return LS_IN_PROGRESS;
+    reduce(recv, b->self ? theirs->data : mine, b->self ? mine : theirs->data, count);
     comm->oldest = seq + 1;
     return LS_OK;
 }

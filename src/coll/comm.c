@@ -116,15 +116,13 @@ static void look_at_board(ls_comm *comm)
 static void look_at_deaths(ls_comm *comm)
 {
     lsi_host_block *block = comm->world->host.block;
-    for (int m = 0; m < comm->size && comm->failed == LS_OK; m++) {
-        const lsi_host_rank *rank = &block->ranks[comm->ranks[m]];
-        if (atomic_load_explicit(&rank->state, memory_order_acquire) != LSI_RANK_DEAD)
-            continue;
-        char call[LSI_DESCRIBE_MAX], text[LSI_ERROR_MAX];
-        snprintf(text, sizeof text, "%s: rank %d died: %.*s",
-                 lsi_comm_doing(comm, call, sizeof call), m, LSI_HOST_CAUSE_MAX, rank->cause);
-        lsi_comm_fail(comm, LS_ERR_PEER_DEAD, text);
-    }
+    int m = lsi_host_first_dead(block, comm->ranks, comm->size);
+    if (m < 0)
+        return;
+    char call[LSI_DESCRIBE_MAX], text[LSI_ERROR_MAX];
+    snprintf(text, sizeof text, "%s: rank %d died: %.*s", lsi_comm_doing(comm, call, sizeof call),
+             m, LSI_HOST_CAUSE_MAX, block->ranks[comm->ranks[m]].cause);
+    lsi_comm_fail(comm, LS_ERR_PEER_DEAD, text);
 }
 
 void lsi_world_look(lsi_world *w)
@@ -179,6 +177,14 @@ static ls_status find_hosts(ls_comm *comm)
     return LS_OK;
 }
 
+void lsi_comm_selected(ls_comm *comm)
+{
+    comm->pair = comm->size == 2 && comm->one_host && comm->has_board;
+    for (size_t bytes = 0; bytes <= LSI_BOARD_INLINE; bytes++)
+        if (lsi_select(&comm->selection, LSI_ALLREDUCE, bytes) != LSI_DIRECT)
+            comm->pair = 0;
+}
+
 ls_status lsi_comm_create(lsi_world *world, uint32_t id, const int *ranks, int size, void *board,
                           ls_comm **out)
 {
@@ -213,6 +219,7 @@ ls_status lsi_comm_create(lsi_world *world, uint32_t id, const int *ranks, int s
         lsi_comm_free(comm);
         return status;
     }
+    lsi_comm_selected(comm);
     comm->next = world->comms;
     world->comms = comm;
     *out = comm;

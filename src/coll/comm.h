@@ -67,6 +67,7 @@ struct ls_comm {
     lsi_span *spans;
     int span; /* this rank's */
     int has_board, one_host;
+    int pair;           /* two ranks of one host with `direct` for tiny all-reduces */
     lsi_board board;    /* of the local members */
     void *board_memory; /* in our heap, when we allocated it */
     uint64_t seq;       /* last operation started */
@@ -154,6 +155,10 @@ ls_status lsi_world_shm_links(const lsi_host *host, int rank, int lanes, lsi_lin
 ls_status lsi_start(ls_comm *comm, const lsi_call *call, ls_request **out);
 /* Start, run to the end, free. */
 ls_status lsi_run(ls_comm *comm, const lsi_call *call);
+/* As lsi_run for an operation that the short way has posted as `seq` and brought to `phase`. */
+ls_status lsi_run_posted(ls_comm *comm, const lsi_call *call, uint64_t seq, int phase);
+/* Note what follows from the selection, after it has changed. */
+void lsi_comm_selected(ls_comm *comm);
 void lsi_requests_free(lsi_world *world);
 /* The barrier of ls_finalize (api.c). */
 ls_status lsi_leave(ls_comm *comm);

@@ -59,13 +59,14 @@ static int needs_tcp(const joining *j, int peer)
 static ls_status look_for_deaths(void *arg)
 {
     const joining *j = arg;
-    for (int p = 0; p < j->boot.size; p++) {
-        const lsi_host_rank *rank = &j->host.block->ranks[p];
-        if (atomic_load_explicit(&rank->state, memory_order_acquire) == LSI_RANK_DEAD)
-            return lsi_fail(LS_ERR_PEER_DEAD, NULL, "ls_init", "rank %d died: %.*s", p,
-                            LSI_HOST_CAUSE_MAX, rank->cause);
-    }
-    return LS_OK;
+    int ranks[LSI_MAX_RANKS];
+    for (int p = 0; p < j->boot.size; p++)
+        ranks[p] = p;
+    int dead = lsi_host_first_dead(j->host.block, ranks, j->boot.size);
+    if (dead < 0)
+        return LS_OK;
+    return lsi_fail(LS_ERR_PEER_DEAD, NULL, "ls_init", "rank %d died: %.*s", dead,
+                    LSI_HOST_CAUSE_MAX, j->host.block->ranks[dead].cause);
 }
 
 static ls_status wait_for_address(joining *j, lsi_store *store, int peer,
@@ -122,9 +123,15 @@ static ls_status connect_tcp(joining *j)
         goto free_addresses;
     status = exchange_addresses(j, own, addresses);
     if (status == LS_OK) {
-        lsi_tcp_mesh mesh = {listener,     &j->boot.key, j->boot.rank,
-                             j->boot.size, j->lanes,     (const char(*)[LSI_ADDR_MAX])addresses,
-                             j->deadline};
+        lsi_tcp_mesh mesh = {.listener = listener,
+                             .key = &j->boot.key,
+                             .self = j->boot.rank,
+                             .size = j->boot.size,
+                             .lanes = j->lanes,
+                             .addresses = (const char(*)[LSI_ADDR_MAX])addresses,
+                             .deadline = j->deadline,
+                             .check = look_for_deaths,
+                             .arg = j};
         status = lsi_tcp_connect(&mesh, j->links);
     }
     if (status == LS_OK) {

@@ -257,9 +257,14 @@ static ls_status begin(ls_comm *comm, const lsi_call *call, ls_request **out)
     return LS_OK;
 }
 
-/* The short way has posted the operation, but it takes longer. */
-static ls_status adopt(ls_comm *comm, const lsi_call *call, uint64_t seq, int phase,
-                       ls_request **out)
+static ls_status run(ls_request *r)
+{
+    ls_status status = wait_for(r, 0);
+    give_request(r);
+    return status;
+}
+
+ls_status lsi_run_posted(ls_comm *comm, const lsi_call *call, uint64_t seq, int phase)
 {
     ls_request *r = make_request(comm, call);
     if (!r) {
@@ -269,25 +274,21 @@ static ls_status adopt(ls_comm *comm, const lsi_call *call, uint64_t seq, int ph
     r->seq = seq;
     r->phase = phase;
     r->step = lsi_board_step;
-    *out = r;
-    return LS_OK;
+    return run(r);
 }
 
 ls_status lsi_run(ls_comm *comm, const lsi_call *call)
 {
-    ls_request *r = NULL;
+    ls_request *r;
     uint64_t seq = 0;
     int phase = 0;
     ls_status quick = lsi_board_quick(comm, call, &seq, &phase);
     if (quick == LS_OK)
         return LS_OK;
     if (quick == LS_IN_PROGRESS)
-        LSI_TRY(adopt(comm, call, seq, phase, &r));
-    else
-        LSI_TRY(begin(comm, call, &r));
-    ls_status status = wait_for(r, 0);
-    give_request(r);
-    return status;
+        return lsi_run_posted(comm, call, seq, phase);
+    LSI_TRY(begin(comm, call, &r));
+    return run(r);
 }
 
 ls_status lsi_start(ls_comm *comm, const lsi_call *call, ls_request **out)

@@ -184,9 +184,11 @@ ls_status ls_comm_select(ls_comm *comm, const char *collective, const char *rule
         lsi_selection defaults;
         lsi_select_defaults(&defaults, comm->size, comm->one_host && comm->has_board);
         comm->selection.of[coll] = defaults.of[coll];
-        return LS_OK;
+    } else {
+        LSI_TRY(lsi_select_parse(collective, rules, coll, &comm->selection));
     }
-    return lsi_select_parse(collective, rules, coll, &comm->selection);
+    lsi_comm_selected(comm);
+    return LS_OK;
 }
 
 ls_status ls_comm_selection(const ls_comm *comm, const char *collective, char *text, size_t bytes)
