@@ -58,5 +58,7 @@ ls_status lsi_build_schedule(ls_request *r);
 int lsi_two_level_serves(const ls_comm *comm, const lsi_call *call);
 ls_status lsi_two_level_start(ls_request *r);
 ls_status lsi_two_level_step(ls_request *r);
+/* Does this two-level operation wait for other hosts now? */
+int lsi_two_level_between(const ls_request *r);
 
 #endif

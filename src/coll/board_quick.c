@@ -38,7 +38,8 @@ ls_status lsi_board_quick(ls_comm *comm, const lsi_call *c, uint64_t *seq_out, i
     uint64_t seq = comm->seq + 1;
     int looks = comm->world->spins < LOOKS ? comm->world->spins : LOOKS;
     if (c->coll != LSI_ALLREDUCE || c->algorithm != LSI_DIRECT || bytes > LSI_BOARD_QUICK ||
-        !comm->one_host || !comm->has_board || comm->failed != LS_OK || comm->oldest != seq)
+        !comm->one_host || !comm->has_board || comm->failed != LS_OK || comm->oldest != seq ||
+        atomic_load_explicit(&b->head->aborted, memory_order_relaxed))
         return LS_ERR_UNSUPPORTED;
     comm->seq = seq;
     comm->history[seq % LSI_HISTORY] = c->what;
@@ -74,7 +75,8 @@ ls_status lsi_board_tiny(ls_comm *comm, const void *send, void *recv, size_t cou
     lsi_reduce_fn reduce = lsi_reduce_get(dtype, op);
     int other = 1 - b->self, looks = comm->world->spins < LOOKS ? comm->world->spins : LOOKS;
     if (!comm->pair || !reduce || count > LSI_BOARD_INLINE || bytes > LSI_BOARD_INLINE || !recv ||
-        comm->failed != LS_OK || comm->oldest != seq)
+        comm->failed != LS_OK || comm->oldest != seq ||
+        atomic_load_explicit(&b->head->aborted, memory_order_relaxed))
         return LS_ERR_UNSUPPORTED;
     const void *mine = send == LS_IN_PLACE ? recv : send;
     if (!mine)

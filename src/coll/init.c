@@ -15,6 +15,7 @@
 #include "transport/tcp.h"
 
 #define TCP_LANES 2
+#define STORE_ATTEMPTS 6
 #define LOOK_S 0.05 /* while joining: how often to look for ranks that will never come */
 
 /* One group per process: the boot record names one rank. */
@@ -92,14 +93,30 @@ static ls_status wait_for_address(joining *j, lsi_store *store, int peer,
     return LS_OK;
 }
 
-static ls_status exchange_addresses(joining *j, const char *own, char (*addresses)[LSI_ADDR_MAX])
+/* Open the store and say where we listen. A store that is flooded with strangers may drop us as one
+ * of them when our proof is still under way: then again. */
+static ls_status publish_address(joining *j, const char *own, lsi_store **store)
 {
     char url[LSI_ADDR_MAX + 8], key[64];
-    lsi_store *store;
     snprintf(url, sizeof url, "tcp://%s", j->boot.store);
-    LSI_TRY(lsi_store_open(url, &j->boot.key, j->timeout_s, &store));
     snprintf(key, sizeof key, "run/rank/%d/addr", j->boot.rank);
-    ls_status status = store->ops->put(store, key, own, strlen(own), 0, NULL);
+    for (int attempt = 0;; attempt++) {
+        LSI_TRY(lsi_store_open(url, &j->boot.key, j->timeout_s, store));
+        ls_status status = (*store)->ops->put(*store, key, own, strlen(own), 0, NULL);
+        if (status == LS_OK)
+            return LS_OK;
+        lsi_store_close(*store);
+        if (status != LS_ERR_PEER_DEAD || attempt == STORE_ATTEMPTS || lsi_now() > j->deadline)
+            return status;
+        usleep(1000u << attempt);
+    }
+}
+
+static ls_status exchange_addresses(joining *j, const char *own, char (*addresses)[LSI_ADDR_MAX])
+{
+    lsi_store *store;
+    ls_status status = LS_OK;
+    LSI_TRY(publish_address(j, own, &store));
     for (int p = 0; p < j->boot.size && status == LS_OK; p++)
         if (needs_tcp(j, p))
             status = wait_for_address(j, store, p, addresses[p]);

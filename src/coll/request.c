@@ -235,6 +235,8 @@ static ls_request *make_request(ls_comm *comm, const lsi_call *call)
 
 static ls_status begin(ls_comm *comm, const lsi_call *call, ls_request **out)
 {
+    lsi_world_look(
+        comm->world); /* who comes late must not touch the buffers of those who gave up */
     if (comm->failed != LS_OK) {
         lsi_comm_name_failure(comm, &call->what);
         return lsi_comm_failed(comm);

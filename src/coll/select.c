@@ -126,8 +126,15 @@ ls_status lsi_select_parse(const char *name, const char *text, lsi_coll coll,
         rules.n++;
         text += length + (text[length] == ',');
     }
-    for (int i = 0; i < old->n; i++) /* the defaults fill what the text leaves open */
-        add_rule(&rules, old->rules[i].from, old->rules[i].to, old->rules[i].algorithm);
+    int given = rules.n;
+    for (int i = 0; i < old->n; i++) { /* the defaults fill what the text leaves open */
+        int covered = 0;
+        for (int k = 0; k < given; k++)
+            covered |=
+                rules.rules[k].from <= old->rules[i].from && rules.rules[k].to >= old->rules[i].to;
+        if (!covered)
+            add_rule(&rules, old->rules[i].from, old->rules[i].to, old->rules[i].algorithm);
+    }
     *old = rules;
     return LS_OK;
 }

@@ -30,6 +30,11 @@ static int is_leader(const ls_comm *comm)
     return comm->local_rank == 0;
 }
 
+int lsi_two_level_between(const ls_request *r)
+{
+    return r->step == lsi_two_level_step && r->phase == BETWEEN && is_leader(r->comm);
+}
+
 static int root_is_here(const ls_request *r)
 {
     lsi_span here = r->comm->spans[r->comm->span];

@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "coll/board_ops.h"
 
 #define EAGER 200 /* looks without a pause: an answer from the next core takes 0.1 us */
 #define YIELDS 64
@@ -119,10 +120,14 @@ static ls_status time_out(ls_request *r, const lsi_wait *wait)
     return lsi_comm_fail(r->comm, LS_ERR_TIMEOUT, text);
 }
 
-static void sleep_a_little(lsi_world *w)
+/* Sockets wake whoever waits for messages, the doorbell whoever waits for the board. */
+static void sleep_a_little(ls_request *r)
 {
-    if (w->port && lsi_port_sockets(w->port)) {
-        lsi_port_wait(w->port, w->local_size > 1 && w->use_boards ? SLEEP_S : SLEEP_SOCKET_S);
+    lsi_world *w = r->comm->world;
+    int board = r->comm->has_board && r->step != lsi_schedule_progress && r->seq &&
+                !lsi_two_level_between(r);
+    if (!board && w->port && lsi_port_sockets(w->port)) {
+        lsi_port_wait(w->port, w->active && w->use_boards ? SLEEP_S : SLEEP_SOCKET_S);
         return;
     }
     lsi_host_rank *me = &w->host.block->ranks[w->rank];
@@ -185,7 +190,7 @@ ls_status lsi_wait_pause(ls_request *r, lsi_wait *wait)
     atomic_store(&me->asleep, 1);
     ls_status status = r->step(r); /* once more, now that others know whom to wake */
     if (status == LS_IN_PROGRESS)
-        sleep_a_little(w);
+        sleep_a_little(r);
     else
         lsi_request_finish(r, status);
     atomic_store_explicit(&me->asleep, 0, memory_order_relaxed);

@@ -15,8 +15,9 @@
 #include "coll/comm.h"
 #include "transport/shm.h"
 
-#define SPINS 2000      /* looks before yielding when every rank has a core */
-#define SPINS_CROWDED 8 /* and when not */
+#define SPINS 2000       /* looks before yielding when every rank has a core */
+#define SPINS_REMOTE 200 /* when the answer comes from another host: it takes that long anyway */
+#define SPINS_CROWDED 8  /* when ranks outnumber the cores */
 
 /* A message came for an operation that we know: is it the same operation there? */
 static ls_status check_message(void *arg, int peer, const lsi_wire *wire)
@@ -63,6 +64,8 @@ static void control_message(void *arg, int peer, const lsi_wire *wire, const cha
     lsi_world *w = arg;
     ls_comm *comm = lsi_world_comm(w, wire->comm);
     int m = comm ? lsi_comm_member(comm, peer) : -1;
+    if (!comm && wire->type == LSI_WIRE_STATUS && *text == '?') /* not split yet here, but alive */
+        lsi_port_control(w->port, peer, LSI_WIRE_STATUS, wire->comm, 0, NULL);
     if (m < 0)
         return;
     if (wire->type == LSI_WIRE_STATUS) {
@@ -180,7 +183,9 @@ static ls_status probe_memory(ls_comm *comm)
 
 static ls_status find_cores(lsi_world *w)
 {
-    long spins = w->local_size <= sysconf(_SC_NPROCESSORS_ONLN) ? SPINS : SPINS_CROWDED;
+    long spins = w->hosts > 1 ? SPINS_REMOTE : SPINS;
+    if (w->local_size > sysconf(_SC_NPROCESSORS_ONLN))
+        spins = SPINS_CROWDED;
     LSI_TRY(lsi_env_int("LOCKSTEP_SPIN", 0, 1000000000, &spins));
     w->spins = (int)spins;
     return LS_OK;
@@ -243,10 +248,13 @@ ls_status lsi_world_open(const lsi_world_config *config, ls_comm **world)
     *world = comm;
     if (config->size > 1)
         status = probe_memory(comm);
-    if (status != LS_OK) { /* the links are gone with the port; report, and leave */
+    if (status != LS_OK) {        /* the links are gone with the port; report, and leave */
+        char text[LSI_ERROR_MAX]; /* goodbyes may fail, too: the first error counts */
+        snprintf(text, sizeof text, "%s", ls_last_error());
         atomic_store(&me->state, LSI_RANK_LEFT);
         lsi_world_close(w);
         *world = NULL;
+        lsi_fail_text(status, text);
     }
     return status;
 }

@@ -33,6 +33,7 @@ typedef struct fault_link {
     uint8_t header[LSI_WIRE_BYTES];
     size_t header_have; /* bytes of the header taken from above */
     size_t header_sent; /* bytes of it passed on */
+    int owed;           /* its last byte counts as sent once all of it is passed on */
     uint64_t payload;   /* bytes of the payload still to come from above */
     uint64_t spoil_at;  /* payload bytes left when the bit flips; 0: never */
     int dropping, cut;
@@ -122,8 +123,11 @@ static ls_status forward(fault_link *f, const char *data, size_t bytes, size_t *
         memcpy(f->header + f->header_have, data, part);
         f->header_have += part;
         *took = part;
-        if (f->header_have == LSI_WIRE_BYTES)
+        if (f->header_have == LSI_WIRE_BYTES) {
             begin_message(f);
+            f->owed = 1; /* else nobody would ask again to send a held message without payload */
+            *took -= 1;
+        }
         return LS_OK;
     }
     if (bytes > f->payload)
@@ -173,13 +177,16 @@ static ls_status fault_send(lsi_link *link, const struct iovec *vectors, int n, 
             LSI_TRY(flush_header(f, &done));
             if (!done)
                 return LS_OK;
+            at += (size_t)f->owed;
+            *moved += (size_t)f->owed;
+            f->owed = 0;
             if (f->header_have == LSI_WIRE_BYTES && f->payload == 0)
                 f->header_have = 0; /* message complete, the next bytes are a header */
             if (at == vectors[i].iov_len)
                 break;
             size_t took;
             LSI_TRY(forward(f, (char *)vectors[i].iov_base + at, vectors[i].iov_len - at, &took));
-            if (!took)
+            if (!took && !f->owed)
                 return LS_OK;
             at += took;
             *moved += took;
@@ -191,9 +198,6 @@ static ls_status fault_send(lsi_link *link, const struct iovec *vectors, int n, 
 static ls_status fault_recv(lsi_link *link, const struct iovec *vectors, int n, size_t *moved)
 {
     fault_link *f = (fault_link *)link;
-    int done;
-    if (f->header_have == LSI_WIRE_BYTES) /* a held header must go out without another send */
-        LSI_TRY(flush_header(f, &done));
     return f->inner->ops->recv(f->inner, vectors, n, moved);
 }
 

@@ -50,6 +50,8 @@ static void fail_queue(lsi_port *port, lsi_xfer_queue *queue)
         queue->head = x->next;
         x->status = LS_ERR_PEER_DEAD;
         if (x->pooled) {
+            free(x->data);
+            x->data = NULL;
             x->next = port->control_free;
             port->control_free = x;
         }
@@ -98,6 +100,13 @@ lsi_kept *lsi_port_keep(lsi_port *port, int peer, const lsi_wire *wire, size_t b
     if (k) {
         *p = k->next;
     } else {
+        while (port->kept_free && port->kept_bytes + bytes > LSI_PORT_KEPT_LIMIT) {
+            k = port->kept_free; /* too small, as are all that are free: give them back */
+            port->kept_free = k->next;
+            port->kept_bytes -= k->capacity;
+            free(k->data);
+            free(k);
+        }
         if (port->kept_bytes && port->kept_bytes + bytes > LSI_PORT_KEPT_LIMIT)
             return NULL;
         k = calloc(1, sizeof *k);
@@ -172,7 +181,7 @@ void lsi_port_copy_reference(lsi_port *port, lsi_xfer *xfer, const lsi_wire *wir
 
 void lsi_port_sent(lsi_port *port, lsi_xfer *xfer)
 {
-    if (xfer->by_reference) {
+    if (xfer->by_reference && !xfer->pooled) { /* pooled: its owner has forgotten it */
         lsi_queue_push(&port->peers[xfer->peer].unacked, xfer);
         return;
     }
@@ -279,14 +288,20 @@ int lsi_port_progress(lsi_port *port)
                 moved |= lsi_lane_receive(port, lane);
         }
     }
+    if (port->again) {
+        port->again = 0;
+        for (int i = 0; i < port->n_lanes; i++)
+            if (port->lane_store[i].link && lsi_lane_holds_message(&port->lane_store[i]))
+                moved |= lsi_lane_receive(port, &port->lane_store[i]);
+    }
     return moved;
 }
 
 void lsi_port_wait(lsi_port *port, double seconds)
 {
     struct epoll_event event;
-    if (port->sockets)
-        epoll_wait(port->epoll, &event, 1, (int)(seconds * 1e3) + 1);
+    if (port->sockets && !port->again)
+        epoll_wait(port->epoll, &event, 1, (int)(seconds * 1e3 + 0.5));
 }
 
 int lsi_port_sockets(const lsi_port *port)
@@ -304,9 +319,10 @@ static void forget_queue(lsi_port *port, lsi_xfer_queue *queue, uint32_t comm, i
         lsi_xfer *x = *p;
         if (x->wire.comm != comm || x->pooled) {
             p = &x->next;
-        } else if (is_sending && x->started && !x->by_reference) {
+        } else if (is_sending && x->started) {
+            size_t bytes = x->by_reference ? 0 : (size_t)x->wire.bytes;
             lsi_xfer *copy = calloc(1, sizeof *copy);
-            char *data = malloc((size_t)x->wire.bytes + 1);
+            char *data = malloc(bytes + 1);
             if (!copy || !data) { /* cannot finish the stream: give the peer up */
                 free(copy);
                 free(data);
@@ -319,7 +335,7 @@ static void forget_queue(lsi_port *port, lsi_xfer_queue *queue, uint32_t comm, i
             }
             *copy = *x;
             copy->pooled = 1;
-            copy->data = memcpy(data, x->data, (size_t)x->wire.bytes);
+            copy->data = bytes ? memcpy(data, x->data, bytes) : data;
             *p = copy;
             p = &copy->next;
         } else {

@@ -56,6 +56,7 @@ struct lsi_port {
     lsi_peer *peers;
     lsi_lane *lane_store;
     int n_lanes, epoll, sockets;
+    int again;         /* a lane holds a message that no descriptor will tell of */
     lsi_lane **polled; /* lanes without a descriptor */
     int n_polled;
     lsi_kept *kept, *kept_free;
@@ -73,6 +74,12 @@ lsi_xfer *lsi_queue_take(lsi_xfer_queue *queue, const lsi_wire *wire);
 static inline int lsi_same_key(const lsi_wire *a, const lsi_wire *b)
 {
     return a->seq == b->seq && a->tag == b->tag && a->comm == b->comm;
+}
+
+/* Is there something to do that has been read from the link already? */
+static inline int lsi_lane_holds_message(const lsi_lane *lane)
+{
+    return lane->stage == LSI_RX_MATCH || lane->have - lane->at >= LSI_WIRE_BYTES;
 }
 
 /* port.c, for port_move.c */

@@ -25,6 +25,10 @@ static size_t prepare_header(lsi_port *port, lsi_lane *lane, lsi_xfer *x)
     uint64_t place[2] = {(uint64_t)((char *)x->data - port->config.segment), x->wire.bytes};
     ref.type = LSI_WIRE_REF;
     ref.bytes = sizeof place;
+    if (port->config.checksum) {
+        ref.flags = LSI_WIRE_CHECKED;
+        ref.payload_check = lsi_wire_check(0, place, sizeof place);
+    }
     lsi_wire_encode(&ref, lane->tx_header);
     memcpy(lane->tx_header + LSI_WIRE_BYTES, place, sizeof place);
     return LSI_WIRE_BYTES + sizeof place;
@@ -90,20 +94,16 @@ static int begin_payload(lsi_port *port, lsi_lane *lane)
     lane->left = (size_t)w->bytes;
     lane->xfer = NULL;
     lane->kept = NULL;
-    lane->target = lane->control;
+    lane->target = w->type == LSI_WIRE_DATA ? NULL : lane->control; /* NULL: discard */
     lane->stage = LSI_RX_PAYLOAD;
     lane->check = 0;
     if (w->type != LSI_WIRE_DATA)
         return 1;
-    if (port->config.events.check(port->config.events.arg, lane->peer, w) != LS_OK) {
-        lane->target = NULL; /* discard */
-        return 1;
-    }
+    if (port->config.events.check(port->config.events.arg, lane->peer, w) != LS_OK)
+        return 1; /* maybe the peer is lost by now: telling it can fail */
     lsi_xfer *x = lsi_queue_take(&peer->receiving, w);
-    if (x && !lsi_port_agrees(port, x, w, w->bytes)) {
-        lane->target = NULL; /* discard */
+    if (x && !lsi_port_agrees(port, x, w, w->bytes))
         return 1;
-    }
     if (x) {
         lane->xfer = x;
         lane->target = x->data;
@@ -168,13 +168,13 @@ static void finish_control(lsi_port *port, lsi_lane *lane)
 static void finish_message(lsi_port *port, lsi_lane *lane)
 {
     lane->stage = LSI_RX_HEADER;
-    if (lane->wire.type != LSI_WIRE_DATA) {
-        finish_control(port, lane);
-        return;
-    }
     if ((lane->wire.flags & LSI_WIRE_CHECKED) && lane->target &&
         lane->check != lane->wire.payload_check) {
         lsi_port_lose(port, lane->peer, "a message arrived corrupted (payload check differs)");
+        return;
+    }
+    if (lane->wire.type != LSI_WIRE_DATA) {
+        finish_control(port, lane);
         return;
     }
     if (lane->kept)
@@ -274,5 +274,7 @@ int lsi_lane_receive(lsi_port *port, lsi_lane *lane)
         finish_message(port, lane);
         moved_any = 1;
     }
+    if (lane->link && lsi_lane_holds_message(lane))
+        port->again = 1; /* a socket does not tell of what has been read from it */
     return moved_any;
 }

@@ -3,6 +3,8 @@
  * 1. The connecting side says who it is (rank, lane, size) inside the handshake, which proves it.
  * 2. Nothing waits for one socket: all connections are driven together until the mesh is complete
  *    or the deadline passes.
+ * 3. The accepting side ends the handshake with a byte of welcome, for it may have dropped the
+ *    connection meanwhile (too many strangers): both sides adopt it, or the connecting one retries.
  */
 #include "transport/tcp.h"
 
@@ -142,6 +144,16 @@ static int check_incoming(const lsi_tcp_mesh *m, const uint8_t *id, int *peer, i
            m->addresses[v[0]][0];
 }
 
+/* Has the other side adopted this connection, too? LS_IN_PROGRESS: not yet. */
+static ls_status await_welcome(const candidate *c)
+{
+    char welcome;
+    ssize_t k = recv(c->fd, &welcome, 1, MSG_DONTWAIT);
+    if (k == 1)
+        return LS_OK;
+    return k < 0 && (errno == EAGAIN || errno == EINTR) ? LS_IN_PROGRESS : LS_ERR_PEER_DEAD;
+}
+
 /* Drive candidate i; returns 1 if it left the list. */
 static int drive(mesh_state *s, int i)
 {
@@ -153,6 +165,8 @@ static int drive(mesh_state *s, int i)
         c->connecting = 0;
     }
     ls_status status = lsi_auth_step(&c->auth);
+    if (status == LS_OK && c->peer >= 0)
+        status = await_welcome(c);
     if (status == LS_IN_PROGRESS)
         return 0;
     if (c->peer >= 0) {
@@ -161,7 +175,8 @@ static int drive(mesh_state *s, int i)
         adopt(s, i, c->peer, c->lane);
     } else if (status == LS_OK) {
         int peer, lane;
-        if (check_incoming(m, lsi_auth_identity(&c->auth), &peer, &lane))
+        if (check_incoming(m, lsi_auth_identity(&c->auth), &peer, &lane) &&
+            send(c->fd, "", 1, MSG_NOSIGNAL | MSG_DONTWAIT) == 1)
             adopt(s, i, peer, lane);
     } else {
         lsi_log(LSI_LOG_INFO, "tcp: dropped a connection: %s", ls_last_error());
