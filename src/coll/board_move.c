@@ -13,7 +13,7 @@ static ls_status gather_all(ls_request *r)
         char *to = (char *)c->recv + at;
         if (i != comm->local_rank)
             LSI_TRY(lsi_board_read(r, i, 0, to, bytes));
-        else if (to != (const char *)c->send)
+        else if (bytes && to != (const char *)c->send)
             memcpy(to, c->send, bytes);
         at += bytes;
     }

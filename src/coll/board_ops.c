@@ -60,7 +60,8 @@ static uint32_t fill_box(lsi_board *b, uint64_t seq, const void *input, size_t o
 {
     uint32_t number = lsi_board_take_box(b, seq);
     char *box = lsi_board_box(b, b->self, number);
-    memcpy(box, input, own);
+    if (own)
+        memcpy(box, input, own);
     for (size_t at = 0; at < own; at += 64)
         lsi_board_hand_over(box + at);
     return number;
@@ -207,6 +208,8 @@ static pid_t pid_of(const ls_comm *comm, int i)
 ls_status lsi_board_read(ls_request *r, int i, size_t offset, void *to, size_t bytes)
 {
     const char *in = lsi_board_input(r->comm, &r->call, r->seq, i);
+    if (!bytes)
+        return LS_OK;
     if (in) {
         memcpy(to, in + offset, bytes);
         return LS_OK;

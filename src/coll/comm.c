@@ -209,7 +209,6 @@ ls_status lsi_comm_create(lsi_world *world, uint32_t id, const int *ranks, int s
     if (status == LS_OK) {
         if (board && comm->local_size > 1) {
             lsi_board_attach(&comm->board, board, comm->local_size, comm->local_rank);
-            atomic_fetch_add(&comm->board.head->users, 1);
             comm->has_board = 1;
         }
         lsi_select_defaults(&comm->selection, size, comm->one_host && comm->has_board);
@@ -238,6 +237,15 @@ static void reap(lsi_world *w)
         } else {
             p = &r->next;
         }
+    }
+}
+
+void lsi_retired_free(lsi_world *w)
+{
+    while (w->retired) { /* their memory goes with the heap */
+        lsi_retired *r = w->retired;
+        w->retired = r->next;
+        free(r);
     }
 }
 
@@ -338,8 +346,11 @@ static ls_status make_board(ls_comm *comm, ticket *all, const int *members, int 
     ls_status status = LS_OK;
     if (*owner) {
         status = lsi_heap_alloc(w->heap, lsi_board_bytes(locals), 128, board);
-        if (status == LS_OK)
+        if (status == LS_OK) {
             mine.board = (char *)*board - w->host.base;
+            /* All of them now: one that is late must not find it given back. */
+            atomic_store(&((lsi_board_head *)*board)->users, (uint32_t)locals);
+        }
     }
     LSI_TRY(ls_allgather(comm, &mine, all, sizeof mine / 8, LS_I64));
     if (status == LS_OK && !*owner && locals > 1 && w->use_boards)

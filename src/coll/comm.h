@@ -126,6 +126,8 @@ ls_comm *lsi_world_comm(lsi_world *world, uint32_t id);
 ls_status lsi_comm_create(lsi_world *world, uint32_t id, const int *ranks, int size, void *board,
                           ls_comm **out);
 void lsi_comm_free(ls_comm *comm);
+/* Forget the boards that wait for their last user: the world ends. */
+void lsi_retired_free(lsi_world *world);
 /* Look for deaths and failures announced by others; cheap when nothing is new. */
 void lsi_world_look(lsi_world *world);
 

@@ -269,6 +269,7 @@ void lsi_world_close(lsi_world *w)
         lsi_requests_free(w);
     while (w->comms)
         lsi_comm_free(w->comms);
+    lsi_retired_free(w);
     lsi_heap_destroy(w->heap);
     free(w->host_of);
     free(w->cma_scratch);

@@ -162,7 +162,8 @@ void lsi_port_copy_reference(lsi_port *port, lsi_xfer *xfer, const lsi_wire *wir
         lsi_port_lose(port, xfer->peer, "sent a reference outside of the segment");
         return;
     }
-    memcpy(xfer->data, port->config.segment + offset, (size_t)bytes);
+    if (bytes)
+        memcpy(xfer->data, port->config.segment + offset, (size_t)bytes);
     xfer->status = LS_OK;
     lsi_xfer *ack = port->control_free;
     if (ack)
@@ -236,7 +237,8 @@ void lsi_port_recv(lsi_port *port, lsi_xfer *xfer)
             lsi_port_release(port, k);
             lsi_port_copy_reference(port, xfer, &wire, offset, bytes);
         } else if (lsi_port_agrees(port, xfer, &k->wire, k->wire.bytes)) {
-            memcpy(xfer->data, k->data, (size_t)k->wire.bytes);
+            if (k->wire.bytes)
+                memcpy(xfer->data, k->data, (size_t)k->wire.bytes);
             lsi_port_release(port, k);
             xfer->status = LS_OK;
         }

@@ -184,7 +184,8 @@ static void finish_message(lsi_port *port, lsi_lane *lane)
     else if (lane->kept) { /* a receive may have been posted while the payload came in */
         lsi_xfer *x = lsi_queue_take(&port->peers[lane->peer].receiving, &lane->wire);
         if (x && lsi_port_agrees(port, x, &lane->wire, lane->wire.bytes)) {
-            memcpy(x->data, lane->kept->data, (size_t)lane->wire.bytes);
+            if (lane->wire.bytes)
+                memcpy(x->data, lane->kept->data, (size_t)lane->wire.bytes);
             lsi_port_release(port, lane->kept);
             x->status = LS_OK;
         }

@@ -100,12 +100,11 @@ static void break_meeting(ranks *g)
     pthread_mutex_unlock(&g->mutex);
 }
 
-void rank_fail(rank *self, const char *file, int line, const char *format, ...)
+void rank_fail(rank *self, const char *file, int line, const char *what, const char *format, ...)
 {
     const char *slash = strrchr(file, '/');
-    int used = snprintf(self->error, sizeof self->error,
-                        "%s:%d: rank %d, in [%s]: ", slash ? slash + 1 : file, line, self->rank,
-                        self->where);
+    int used = snprintf(self->error, sizeof self->error, "%s:%d: rank %d, in [%s]: %s ",
+                        slash ? slash + 1 : file, line, self->rank, self->where, what);
     va_list args;
     va_start(args, format);
     vsnprintf(self->error + used, sizeof self->error - (size_t)used, format, args);
@@ -130,7 +129,7 @@ void rank_meet(rank *self)
     int broken = g->turn == turn;
     pthread_mutex_unlock(&g->mutex);
     if (broken)
-        rank_fail(self, __FILE__, __LINE__, "another rank has failed");
+        rank_fail(self, __FILE__, __LINE__, "meeting", "another rank has failed");
 }
 
 static void on_alarm(int signal)

@@ -86,8 +86,8 @@ void ranks_run(const ranks_layout *layout, ranks_body body, void *arg);
 /* Say what comes next, for whoever reads of a failure or hang. */
 void rank_case(rank *self, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Note the failure and leave the body. */
-void rank_fail(rank *self, const char *file, int line, const char *format, ...)
-    __attribute__((format(printf, 4, 5), noreturn));
+void rank_fail(rank *self, const char *file, int line, const char *what, const char *format, ...)
+    __attribute__((format(printf, 5, 6), noreturn));
 /* Wait for all ranks, without the library. */
 void rank_meet(rank *self);
 /* The next number of a sequence that is the same on every rank (as long as all draw equally). */
@@ -100,7 +100,7 @@ void rank_select(rank *self, ls_comm *comm, const char *collective, const char *
 #define CHECK(self, condition, ...)                                                                \
     do {                                                                                           \
         if (!(condition))                                                                          \
-            rank_fail(self, __FILE__, __LINE__, #condition ". " __VA_ARGS__);                      \
+            rank_fail(self, __FILE__, __LINE__, #condition, " " __VA_ARGS__);                      \
     } while (0)
 
 /* In a body: the call returns LS_OK. */
@@ -108,7 +108,7 @@ void rank_select(rank *self, ls_comm *comm, const char *collective, const char *
     do {                                                                                           \
         ls_status ok_status = (call);                                                              \
         if (ok_status != LS_OK)                                                                    \
-            rank_fail(self, __FILE__, __LINE__, "%s is %s: %s", #call, ls_status_name(ok_status),  \
+            rank_fail(self, __FILE__, __LINE__, #call, "is %s: %s", ls_status_name(ok_status),     \
                       ls_last_error());                                                            \
     } while (0)
 
@@ -117,7 +117,7 @@ void rank_select(rank *self, ls_comm *comm, const char *collective, const char *
     do {                                                                                           \
         ls_status is_status = (call);                                                              \
         if (is_status != (status))                                                                 \
-            rank_fail(self, __FILE__, __LINE__, "%s is %s, not %s: %s", #call,                     \
+            rank_fail(self, __FILE__, __LINE__, #call, "is %s, not %s: %s",                        \
                       ls_status_name(is_status), #status, ls_last_error());                        \
     } while (0)
 

@@ -62,8 +62,9 @@ static void check(rank *self, ls_comm *comm, job *j, int shared)
         else if (ls_comm_rank(comm) == root)
             want = first + n - 1;
         if (j->data[k] != want)
-            rank_fail(self, __FILE__, __LINE__, "operation %d, kind %d: element %zu is %d, not %d",
-                      j->base, j->kind, k, j->data[k], want);
+            rank_fail(self, __FILE__, __LINE__, "result",
+                      "operation %d, kind %d: element %zu is %d, not %d", j->base, j->kind, k,
+                      j->data[k], want);
     }
     if (shared)
         ls_free(self->comm, j->data);
