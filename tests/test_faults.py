@@ -1,4 +1,4 @@
-"""Ranks that die, stop, leave or call the wrong thing: the others say who and what, and nobody hangs.
+"""Ranks that die, stop, leave or call the wrong thing: the others say who and what, none hangs.
 
 The programs are in programs/, the kills at a random moment in trial.py; tests/kill-trials repeats
 those a thousand times.
@@ -166,7 +166,8 @@ def stop_one(group, transport, collective, algorithm, n=4, actor=2):
     env = {"LOCKSTEP_TRANSPORT": transport, **QUICK}
     launcher = group.start(n, program("act"), actor, "stop", collective, algorithm, env=env)
     acted, *failures = group.read(launcher, n)
-    ranks = [p for p, words in group.starter.alive().items() if f"{actor} stop {collective}" in words]
+    asked = f"{actor} stop {collective}"
+    ranks = [p for p, words in group.starter.alive().items() if asked in words]
     for pid in ranks:  # of all groups of this test; the stopped ones have no more to say
         if state_of(pid) == ("T", launcher.pid):
             os.kill(pid, signal.SIGKILL)
@@ -237,7 +238,8 @@ def test_late_is_not_lost(group, transport):
     """A rank that comes back before the deadline: a warning, then all is well."""
     cases = [("allreduce", "ring"), ("barrier", "auto"), ("alltoall", "auto")]
     env = {"LOCKSTEP_TRANSPORT": transport, "LOCKSTEP_TIMEOUT": "10", "LOCKSTEP_WARN_AFTER": "0.5"}
-    for done in together(lambda c, a: group.run(3, program("act"), 1, "sleep", c, a, env=env), cases):
+    act = program("act")
+    for done in together(lambda c, a: group.run(3, act, 1, "sleep", c, a, env=env), cases):
         assert done.returncode == 0, done
         assert [f["calls"] for f in json_lines(done.stdout) if "calls" in f] == [100] * 3
         assert len(re.findall(r"rank 1 has not entered it", done.stderr)) == 2, done.stderr
@@ -307,7 +309,9 @@ def test_leaving_together_is_fine(group):
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
-@pytest.mark.parametrize("plan", ["*>2 delay=20:200", "*>* short=7", "0>1 delay=4:300; 1>0 short=1"])
+@pytest.mark.parametrize(
+    "plan", ["*>2 delay=20:200", "*>* short=7", "0>1 delay=4:300; 1>0 short=1"]
+)
 def test_slow_links_change_nothing(group, transport, plan):
     env = {"LOCKSTEP_TRANSPORT": transport, "LOCKSTEP_FAULT": plan}
     for collective in ("allreduce", "barrier"):
@@ -323,7 +327,11 @@ def test_slow_links_change_nothing(group, transport, plan):
     [
         ("0>1 cut=40", "LS_ERR_PEER_DEAD", "rank 0 has lost rank 1: fault: link cut"),
         ("0>1 corrupt=40", "LS_ERR_PEER_DEAD", "rank 1 has lost rank 0: message header: check sum"),
-        ("0>1 garble=40", "LS_ERR_PEER_DEAD", "rank 1 has lost rank 0: a message arrived corrupted"),
+        (
+            "0>1 garble=40",
+            "LS_ERR_PEER_DEAD",
+            "rank 1 has lost rank 0: a message arrived corrupted",
+        ),
         ("0>1 drop=40", "LS_ERR_TIMEOUT", "no end after 2 s"),
     ],
 )

@@ -266,7 +266,7 @@ def test_half_handshakes(lockstep, leftovers, attack):
 
 
 def test_wrong_key(lockstep, leftovers, attack):
-    """The store proves itself, and hears no more from who cannot; not a byte of it is given away."""
+    """The store proves itself, and hears no more from who cannot; not a byte is given away."""
     job = Job(lockstep, leftovers, 2)
     (answers,) = attack("wrong_key", *job.ports)
     assert answers[:3] == [[64, ""]] * 3  # who asks for the store: nonce and MAC, then the end

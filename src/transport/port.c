@@ -8,12 +8,14 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "transport/port_internal.h"
 
 #define DISCARD_BYTES ((size_t)64 << 10)
 #define MAX_EVENTS 64
+#define FLUSH_S 0.1
 
 void lsi_queue_init(lsi_xfer_queue *queue)
 {
@@ -489,6 +491,40 @@ ls_status lsi_port_create(const lsi_port_config *config, lsi_port **out)
     return LS_OK;
 }
 
+static ls_status refuse(void *arg, int peer, const lsi_wire *wire)
+{
+    (void)arg;
+    (void)peer;
+    (void)wire;
+    return LS_ERR_ABORTED;
+}
+
+static void ignore(void *arg, int peer, const lsi_wire *wire, const char *text)
+{
+    (void)arg;
+    (void)peer;
+    (void)wire;
+    (void)text;
+}
+
+/* Let out what is queued behind half a message: who hears why we leave does not blame us. Reads,
+ * too, and throws it away: the peer may wait for that before it reads. */
+static void flush(lsi_port *port)
+{
+    double until = lsi_now() + FLUSH_S;
+    port->config.events.check = refuse;
+    port->config.events.control = ignore;
+    for (;;) {
+        int waiting = 0;
+        for (int i = 0; i < port->n_lanes; i++)
+            waiting |= port->lane_store[i].link && port->lane_store[i].sending.head;
+        if (!waiting || lsi_now() > until)
+            return;
+        if (!lsi_port_progress(port) && port->sockets)
+            lsi_port_wait(port, 1e-3);
+    }
+}
+
 void lsi_port_destroy(lsi_port *port)
 {
     if (!port)
@@ -496,6 +532,7 @@ void lsi_port_destroy(lsi_port *port)
     port->config.events.lost = NULL;
     for (int r = 0; r < port->config.size; r++)
         lsi_port_control(port, r, LSI_WIRE_GOODBYE, 0, 0, NULL);
+    flush(port);
     for (int i = 0; i < port->n_lanes; i++) {
         lsi_lane *lane = &port->lane_store[i];
         if (lane->link) {

@@ -58,7 +58,8 @@ typedef struct lsi_port_config {
 } lsi_port_config;
 
 ls_status lsi_port_create(const lsi_port_config *config, lsi_port **out);
-/* Says goodbye on every link, then closes them. */
+/* Says goodbye on every link, then closes them. May block for a tenth of a second while a peer does
+ * not take what was sent to it. */
 void lsi_port_destroy(lsi_port *port);
 
 /* Post; completion (maybe at once) is in xfer->status. A lost peer completes it with

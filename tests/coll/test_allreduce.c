@@ -1,7 +1,8 @@
 /* All-reduce against the oracle: 1 to 9 ranks, every type, operator and algorithm, counts from 0 to
- * 1M, in place or not, in shared, private and mixed memory; over shared memory, tcp, and two levels.
+ * 1M, in place or not, in shared, private and mixed memory; over shared memory, tcp, two levels.
  *
- * Small counts are run as the full product. Of the large ones a rotating part is run, chosen so that
+ * Small counts are run as the full product. Of the large ones a rotating part is run, chosen so
+ * that
  * every type, operator, algorithm and number of ranks meets each transport. Under a sanitizer the
  * product is thinned out in the same way.
  */

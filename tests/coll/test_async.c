@@ -1,4 +1,5 @@
-/* Requests under way: many at once, completed in any order, on several communicators; ranks that are
+/* Requests under way: many at once, completed in any order, on several communicators; ranks that
+ * are
  * late, and ranks that never come.
  */
 #include <stdio.h>

@@ -1,4 +1,5 @@
-/* The other collectives against plain expectations: every root, every algorithm offered, counts from
+/* The other collectives against plain expectations: every root, every algorithm offered, counts
+ * from
  * 0 to past all thresholds, in place where that is defined, in shared, private and mixed memory;
  * over shared memory (with and without reading each other's), tcp, and two levels.
  */

@@ -1,7 +1,8 @@
 /* Inputs for reductions and what must come out: an oracle written apart from the library.
  *
  * Reductions are element-wise, so the values of a vector of any length are a pattern of PERIOD (a
- * prime) elements, repeated; one expected pattern serves every count. Arithmetic is done one element
+ * prime) elements, repeated; one expected pattern serves every count. Arithmetic is done one
+ * element
  * at a time: 16-bit floats through double and rounded here, integers modulo 2^bits, the tree by
  * plain recursion.
  */

@@ -1,4 +1,5 @@
-/* The message header: every field there and back, every flipped bit noticed, nothing accepted that no
+/* The message header: every field there and back, every flipped bit noticed, nothing accepted that
+ * no
  * well-behaved peer sends. */
 #include <setjmp.h>
 #include <stdarg.h>
