@@ -204,7 +204,7 @@ def test_cut_cable(cluster):
     behind = {0: {1, 2}, 1: {0, 3}, 2: {0, 3}, 3: {1, 2}}
     for rank, failure in failures.items():
         text = failure["text"]
-        assert failure["status"] == "LS_ERR_TIMEOUT", failure
+        assert failure["status"] == "LS_ERR_TIMEOUT", json.dumps(failures)
         assert OPERATION.match(text), failure
         missing = set(map(int, re.findall(r"\d+", text.partition(" s: ")[2].partition(" ha")[0])))
         assert missing and missing <= behind[rank], failure

@@ -2,10 +2,13 @@
 #include "transport/port.h"
 
 #include <errno.h>
+#include <linux/sockios.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -15,6 +18,7 @@
 
 #define DISCARD_BYTES ((size_t)64 << 10)
 #define MAX_EVENTS 64
+#define KEPT_LEAST ((size_t)4096)
 #define FLUSH_S 0.1
 
 void lsi_queue_init(lsi_xfer_queue *queue)
@@ -111,6 +115,10 @@ lsi_kept *lsi_port_keep(lsi_port *port, int peer, const lsi_wire *wire, size_t b
         }
         if (port->kept_bytes && port->kept_bytes + bytes > LSI_PORT_KEPT_LIMIT)
             return NULL;
+        size_t least = KEPT_LEAST; /* sizes that fit others, too: the pool is warm soon */
+        while (least < bytes)
+            least *= 2;
+        bytes = bytes ? least : 0;
         k = calloc(1, sizeof *k);
         if (k && bytes && !(k->data = malloc(bytes))) {
             free(k);
@@ -507,6 +515,16 @@ static void ignore(void *arg, int peer, const lsi_wire *wire, const char *text)
     (void)text;
 }
 
+/* Is something still to go out? What a socket has not sent is lost when it is closed while there
+ * are bytes to read. */
+static int has_unsent(const lsi_lane *lane)
+{
+    int unsent = 0, fd = lane->link ? lane->link->ops->fd(lane->link) : -1;
+    if (fd >= 0 && ioctl(fd, SIOCOUTQNSD, &unsent) != 0)
+        unsent = 0;
+    return lane->link && (lane->sending.head || unsent > 0);
+}
+
 /* Let out what is queued behind half a message: who hears why we leave does not blame us. Reads,
  * too, and throws it away: the peer may wait for that before it reads. */
 static void flush(lsi_port *port)
@@ -517,11 +535,15 @@ static void flush(lsi_port *port)
     for (;;) {
         int waiting = 0;
         for (int i = 0; i < port->n_lanes; i++)
-            waiting |= port->lane_store[i].link && port->lane_store[i].sending.head;
+            waiting |= has_unsent(&port->lane_store[i]);
         if (!waiting || lsi_now() > until)
             return;
-        if (!lsi_port_progress(port) && port->sockets)
+        if (lsi_port_progress(port))
+            continue;
+        if (port->sockets)
             lsi_port_wait(port, 1e-3);
+        else
+            sched_yield();
     }
 }
 

@@ -170,6 +170,9 @@ static void finish_message(lsi_port *port, lsi_lane *lane)
     lane->stage = LSI_RX_HEADER;
     if ((lane->wire.flags & LSI_WIRE_CHECKED) && lane->target &&
         lane->check != lane->wire.payload_check) {
+        if (lane->xfer)
+            lane->xfer->status = LS_ERR_PEER_DEAD;
+        lane->xfer = NULL; /* what follows on the lane must not take its place */
         lsi_port_lose(port, lane->peer, "a message arrived corrupted (payload check differs)");
         return;
     }

@@ -1,0 +1,42 @@
+#!/usr/bin/env python3
+"""Writes the seed corpus of fuzz_wire: streams of well-formed messages, one file each."""
+import pathlib
+import struct
+import zlib
+
+DATA, REF, ACK, ABORT, STATUS, GOODBYE = range(1, 7)
+
+
+def message(kind, comm=1, tag=0, seq=0, payload=b"", call=(0, 0, 0, 0, 0, 0), flags=0, check=0):
+    """A header as src/transport/wire.h describes it, with its payload."""
+    head = struct.pack("<IBBHIIQQ", 0x314D534C, kind, flags, 0, comm, tag, seq, len(payload))
+    head += struct.pack("<BBBBiQ", *call) + struct.pack("<IQ", check, 0)
+    return head + struct.pack("<I", zlib.crc32(head)) + payload
+
+
+def checked(**how):
+    return message(DATA, flags=1, check=zlib.crc32(how["payload"]), **how)
+
+
+SEEDS = {
+    "empty": b"",
+    "matched": message(DATA, seq=1, payload=bytes(8)) + message(DATA, seq=2, payload=bytes(16)),
+    "kept": message(DATA, seq=9, payload=b"x" * 300) + message(DATA, comm=7, payload=b"y"),
+    "refused": message(DATA, seq=13, payload=b"z" * 5000),
+    "differs": message(DATA, seq=1, payload=bytes(9)),
+    "checked": checked(seq=1, payload=b"12345678") + checked(seq=5, payload=b"abc"),
+    "reference": message(REF, seq=1, payload=struct.pack("<QQ", 0, 8)),
+    "outside": message(REF, seq=1, payload=struct.pack("<QQ", 1 << 40, 8)),
+    "acknowledged": message(ACK, seq=1),
+    "abort": message(ABORT, payload=b"-21 allreduce: rank 1 is missing"),
+    "status": message(STATUS, seq=4, payload=b"?") + message(STATUS, seq=5),
+    "goodbye": message(GOODBYE),
+    "cut": message(DATA, seq=2, payload=bytes(16))[:70],
+    "huge": message(DATA, seq=2)[:24] + b"\xff" * 40,
+}
+
+if __name__ == "__main__":
+    folder = pathlib.Path(__file__).parent / "corpus"
+    folder.mkdir(exist_ok=True)
+    for name, data in SEEDS.items():
+        (folder / name).write_bytes(data)
