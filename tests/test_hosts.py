@@ -202,13 +202,18 @@ def test_cut_cable(cluster):
     failures = failures_of(cluster.finish_all(launchers))
     assert set(failures) == {0, 1, 2, 3}
     behind = {0: {1, 2}, 1: {0, 3}, 2: {0, 3}, 3: {1, 2}}
+    timed_out = 0
     for rank, failure in failures.items():
         text = failure["text"]
-        assert failure["status"] == "LS_ERR_TIMEOUT", json.dumps(failures)
         assert OPERATION.match(text), failure
-        missing = set(map(int, re.findall(r"\d+", text.partition(" s: ")[2].partition(" ha")[0])))
-        assert missing and missing <= behind[rank], failure
         assert failure["at"] - cut < 5
+        if "has left the group" in text:  # after a time-out on another communicator
+            continue
+        assert failure["status"] == "LS_ERR_TIMEOUT", json.dumps(failures)
+        missing = set(map(int, re.findall(r"\d+", text.partition(" s: ")[2].partition(" ha")[0])))
+        assert missing and missing <= behind[rank], json.dumps(failures)
+        timed_out += 1
+    assert timed_out >= 2
     # Until the lease ends, nobody can know more than that it is silent.
     assert time.monotonic() - cut < 25
 

@@ -29,7 +29,7 @@
 
 #define RECEIVE_BYTES 16384
 #define SHORT_WAIT_S 1.0
-#define OPEN_ATTEMPTS 6 /* a server that is flooded with strangers may drop us once or twice */
+#define OPEN_ATTEMPTS 30 /* a server that is flooded with strangers may drop us: about 5 s */
 
 typedef struct client {
     lsi_store base;
@@ -91,7 +91,7 @@ static ls_status store_open(const char *address, const lsi_key *key, double time
         status = join(c, address, key, deadline);
         if (status != LS_ERR_PEER_DEAD || !(lsi_now() < deadline))
             break;
-        poll(NULL, 0, 2 << attempt);
+        poll(NULL, 0, attempt < 6 ? 2 << attempt : 200);
     }
     if (status != LS_OK) {
         store_close(&c->base);
