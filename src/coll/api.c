@@ -171,25 +171,34 @@ ls_status ls_allgather_start(ls_comm *comm, const void *send, void *recv, size_t
     return allgather(comm, send, recv, count, dtype, 1, request);
 }
 
+/* The sum of the first n counts, SIZE_MAX (which prepare refuses) when it overflows. */
+static size_t add_up(const size_t *counts, int n)
+{
+    size_t sum = 0;
+    for (int m = 0; m < n; m++)
+        if (__builtin_add_overflow(sum, counts[m], &sum))
+            return SIZE_MAX;
+    return sum;
+}
+
 static ls_status allgatherv(ls_comm *comm, const void *send, void *recv, const size_t *counts,
                             ls_dtype dtype, int start, ls_request **request)
 {
     lsi_call c = make_call(LSI_ALLGATHERV, send, recv, 0, dtype);
-    size_t before = 0, mixed = 0;
+    size_t mixed = 0;
     if (comm && !counts)
         return lsi_fail(LS_ERR_INVALID, NULL, "allgatherv", "counts is NULL");
-    for (int m = 0; comm && m < comm->size; m++) {
-        if (m < comm->rank)
-            before += counts[m];
-        c.count += counts[m];
+    for (int m = 0; comm && m < comm->size; m++)
         mixed = (mixed ^ counts[m]) * 0x9e3779b97f4a7c15u;
-    }
+    c.count = comm ? add_up(counts, comm->size) : 0;
     LSI_TRY(prepare(comm, &c, 1));
     c.what.root = (int32_t)(mixed >> 40); /* the sum and this stand for the array when compared */
     LSI_TRY(need(&c, c.recv, "recv"));
+    if (counts[comm->rank])
+        LSI_TRY(need(&c, c.send, "send"));
     c.recv_counts = counts;
     if (c.in_place)
-        c.send = (char *)recv + before * c.element;
+        c.send = (char *)recv + add_up(counts, comm->rank) * c.element;
     return go(comm, &c, start, request);
 }
 
@@ -307,11 +316,21 @@ static ls_status alltoallv(ls_comm *comm, const void *send, const size_t *send_c
                            ls_request **request)
 {
     lsi_call c = make_call(LSI_ALLTOALLV, send, recv, 0, dtype);
+    if (comm && (!send_counts || !recv_counts))
+        return lsi_fail(LS_ERR_INVALID, NULL, "alltoallv", "a counts array is NULL");
+    c.count = comm ? add_up(recv_counts, comm->size) : 0;
     LSI_TRY(prepare(comm, &c, 1));
+    LSI_TRY(need(&c, c.recv, "recv"));
+    c.count = add_up(send_counts, comm->size);
+    LSI_TRY(prepare(comm, &c, 1));
+    LSI_TRY(need(&c, c.send, "send"));
+    c.count = c.what.count = 0; /* they differ between ranks */
     if (c.in_place)
         return lsi_fail(LS_ERR_UNSUPPORTED, NULL, "alltoallv", "cannot be done in place");
-    if (!send_counts || !recv_counts)
-        return lsi_fail(LS_ERR_INVALID, NULL, "alltoallv", "a counts array is NULL");
+    if (send_counts[comm->rank] != recv_counts[comm->rank])
+        return lsi_fail(LS_ERR_INVALID, NULL, "alltoallv",
+                        "rank %d sends itself %zu elements and expects %zu", comm->rank,
+                        send_counts[comm->rank], recv_counts[comm->rank]);
     c.send_counts = send_counts;
     c.recv_counts = recv_counts;
     return go(comm, &c, start, request);

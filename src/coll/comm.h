@@ -144,7 +144,8 @@ typedef struct lsi_world_config {
     double timeout_s, warn_after_s;
 } lsi_world_config;
 
-/* Make the world and its communicator 0. On failure the links are still the caller's. */
+/* Make the world and its communicator 0. Links that it takes over become NULL in the array; on
+ * failure the others, and the segment, are still the caller's. */
 ls_status lsi_world_open(const lsi_world_config *config, ls_comm **world);
 void lsi_world_close(lsi_world *world);
 /* The environment's LOCKSTEP_TIMEOUT and so on over the defaults, under `config`'s values. */

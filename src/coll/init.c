@@ -216,8 +216,10 @@ static ls_status join(joining *j, ls_comm **world)
                                    .warn_after_s = j->warn_after_s};
         *world = NULL;
         status = lsi_world_open(&config, world);
-    } else {
+    }
+    if (status != LS_OK) {
         close_links(j);
+        lsi_host_unmap(&j->host);
     }
     free(j->links);
     return status;

@@ -11,8 +11,6 @@
 
 #define WINDOW 256 /* steps looked at beyond the first that is not done */
 
-enum { WAITING, STARTED, DONE };
-
 void lsi_schedule_reset(lsi_schedule *s, ls_dtype dtype, ls_op op, int window)
 {
     s->window = window;
@@ -58,7 +56,7 @@ static lsi_step *append(lsi_schedule *s, lsi_step_kind kind, int after)
     }
     lsi_step *step = &s->steps[s->n++];
     step->kind = (uint8_t)kind;
-    step->state = WAITING;
+    step->state = LSI_STEP_WAITING;
     step->after_from = step->after_to = 0;
     if (after >= 0) {
         step->after_from = after;
@@ -169,9 +167,9 @@ static int ready(const lsi_schedule *s, const lsi_step *step)
 {
     int from = step->after_from > s->first ? step->after_from : s->first;
     for (int i = from; i < step->after_to; i++)
-        if (s->steps[i].state != DONE)
+        if (s->steps[i].state != LSI_STEP_DONE)
             return 0;
-    return step->after_also < s->first || s->steps[step->after_also].state == DONE;
+    return step->after_also < s->first || s->steps[step->after_also].state == LSI_STEP_DONE;
 }
 
 static void start_transfer(ls_request *r, lsi_step *step)
@@ -197,11 +195,11 @@ static void start_transfer(ls_request *r, lsi_step *step)
 static void start(ls_request *r, lsi_step *step)
 {
     lsi_schedule *s = &r->schedule;
-    step->state = DONE;
+    step->state = LSI_STEP_DONE;
     switch ((lsi_step_kind)step->kind) {
     case LSI_STEP_SEND:
     case LSI_STEP_RECV:
-        step->state = STARTED;
+        step->state = LSI_STEP_STARTED;
         start_transfer(r, step);
         break;
     case LSI_STEP_COPY:
@@ -232,14 +230,16 @@ ls_status lsi_schedule_progress(ls_request *r)
     int last = s->first + WINDOW < s->n ? s->first + WINDOW : s->n;
     for (int i = s->first; i < last; i++) {
         lsi_step *step = &s->steps[i];
-        if (step->state == WAITING && ready(s, step))
+        if (r->comm->failed != LS_OK) /* then nobody would end what is posted now */
+            return lsi_comm_failed(r->comm);
+        if (step->state == LSI_STEP_WAITING && ready(s, step))
             start(r, step);
-        if (step->state == STARTED && step->xfer.status != LS_IN_PROGRESS) {
+        if (step->state == LSI_STEP_STARTED && step->xfer.status != LS_IN_PROGRESS) {
             if (step->xfer.status != LS_OK)
                 return transfer_lost(r, step);
-            step->state = DONE;
+            step->state = LSI_STEP_DONE;
         }
-        if (i == s->first && step->state == DONE) {
+        if (i == s->first && step->state == LSI_STEP_DONE) {
             s->first++;
             if (last < s->n)
                 last++;

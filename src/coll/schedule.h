@@ -26,9 +26,11 @@ typedef enum lsi_step_kind {
     LSI_STEP_NONE   /* a point to depend on */
 } lsi_step_kind;
 
+enum { LSI_STEP_WAITING, LSI_STEP_STARTED, LSI_STEP_DONE };
+
 typedef struct lsi_step {
-    uint8_t kind, state; /* state: 0 waiting, 1 started, 2 done */
-    int peer;            /* member */
+    uint8_t kind, state;
+    int peer; /* member */
     uint32_t tag;
     int after_from, after_to, after_also; /* -1: none */
     void *dst;

@@ -61,6 +61,25 @@ static int list_members(const ls_request *r, int inside, int silent, char *text,
     return n;
 }
 
+/* Whose message, or whose part on the board, has not come? Listed as above. */
+static int list_awaited(const ls_request *r, char *text, size_t bytes)
+{
+    const ls_comm *comm = r->comm;
+    const lsi_schedule *s = &r->schedule;
+    int n = 0, two_level = r->step == lsi_two_level_step;
+    size_t used = 0;
+    for (int m = 0; m < comm->size; m++) {
+        int awaited = two_level && comm->local_rank > 0 && m == comm->locals[0];
+        if (r->step == lsi_schedule_progress || (two_level && comm->local_rank == 0))
+            for (int i = s->first; i < s->n; i++)
+                awaited |= s->steps[i].state == LSI_STEP_STARTED && s->steps[i].peer == m;
+        if (awaited && used < bytes)
+            used += (size_t)snprintf(text + used, bytes - used, "%s%d", n ? ", " : "rank ", m);
+        n += awaited;
+    }
+    return n;
+}
+
 /* Who keeps this operation waiting? Not those who answer: they are waiting themselves. */
 static void name_missing(const ls_request *r, char *text, size_t bytes)
 {
@@ -77,6 +96,8 @@ static void name_missing(const ls_request *r, char *text, size_t bytes)
                  n > 1 ? "" : "es");
     else if ((n = list_members(r, 0, 0, who, sizeof who)) > 0)
         snprintf(text, bytes, "%s ha%s not entered it", who, n > 1 ? "ve" : "s");
+    else if (list_awaited(r, who, sizeof who) > 0)
+        snprintf(text, bytes, "all ranks have entered it, but something from %s has not come", who);
     else
         snprintf(text, bytes, "all ranks have entered it, but not all have finished their part");
 }

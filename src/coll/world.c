@@ -242,6 +242,8 @@ ls_status lsi_world_open(const lsi_world_config *config, ls_comm **world)
         lsi_world_close(w);
         return status;
     }
+    for (int i = 0; config->links && i < config->size * config->lanes; i++)
+        config->links[i] = NULL; /* the port has them */
     lsi_host_rank *me = &w->host.block->ranks[w->rank];
     atomic_store(&me->pid, (int32_t)getpid());
     atomic_store(&me->state, LSI_RANK_JOINED);
@@ -252,6 +254,7 @@ ls_status lsi_world_open(const lsi_world_config *config, ls_comm **world)
         char text[LSI_ERROR_MAX]; /* goodbyes may fail, too: the first error counts */
         snprintf(text, sizeof text, "%s", ls_last_error());
         atomic_store(&me->state, LSI_RANK_LEFT);
+        w->own_host = 0;
         lsi_world_close(w);
         *world = NULL;
         lsi_fail_text(status, text);

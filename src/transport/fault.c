@@ -40,19 +40,29 @@ typedef struct fault_link {
     double held_until;
 } fault_link;
 
+/* A number, or -1 for '*'. */
+static int parse_rank(const char *text, int *rank)
+{
+    char *end;
+    *rank = strcmp(text, "*") ? (int)strtol(text, &end, 10) : -1;
+    return *rank < 0 || !*end;
+}
+
 static int parse_item(const char *text, int *self, int *peer, fault_item *item)
 {
-    char from[16], to[16], kind[16];
-    unsigned long at = 0, ms = 0;
-    int n = sscanf(text, " %15[0-9*]>%15[0-9*] %15[a-z]=%lu:%lu", from, to, kind, &at, &ms);
-    if (n < 4 || at == 0)
+    char from[8], to[8], kind[16], at[11], ms[11] = "";
+    int end = 0, more = 0;
+    if (sscanf(text, " %7[0-9*]>%7[0-9*] %15[a-z]=%10[0-9] %n", from, to, kind, at, &end) < 4 ||
+        !parse_rank(from, self) || !parse_rank(to, peer))
         return 0;
+    if (text[end] == ':' && sscanf(text + end, ":%10[0-9] %n", ms, &more) == 1)
+        end += more;
+    item->at = strtoul(at, NULL, 10);
+    item->ms = strtoul(ms, NULL, 10);
     for (int k = 0; k < KINDS; k++)
         if (!strcmp(kind, kind_names[k])) {
-            *self = from[0] == '*' ? -1 : (int)strtol(from, NULL, 10);
-            *peer = to[0] == '*' ? -1 : (int)strtol(to, NULL, 10);
-            *item = (fault_item){(fault_kind)k, at, ms};
-            return k == DELAY ? n == 5 : n == 4;
+            item->kind = (fault_kind)k;
+            return item->at > 0 && !text[end] && (k == DELAY) == (ms[0] != 0);
         }
     return 0;
 }

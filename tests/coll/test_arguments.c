@@ -1,5 +1,5 @@
-/* Bad arguments are refused where they are given, with words, and harm nothing: the communicator goes
- * on. And the edges that are no error: nothing to do, no buffers, no request. */
+/* Bad arguments are refused where they are given, with words, and harm nothing: the communicator
+ * goes on. And the edges that are no error: nothing to do, no buffers, no request. */
 #include <stdlib.h>
 #include <string.h>
 
