@@ -1,4 +1,5 @@
-/* The fault transport itself: which plans it reads, and that it does to the stream what they say. */
+/* The fault transport itself: which plans it reads, and what they do to the stream.
+ * */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
