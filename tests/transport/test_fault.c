@@ -1,5 +1,4 @@
-/* The fault transport itself: which plans it reads, and what they do to the stream.
- * */
+/* The fault transport itself: which plans it reads, and what they do to the stream. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
