@@ -11,6 +11,7 @@ import time
 
 import pytest
 from conftest import BUILD, is_listening, wait_until
+from trial import program
 
 SLEEP = ["sleep", "1000"]
 WHO = ["sh", "-c", "echo $LOCKSTEP_RANK/$LOCKSTEP_SIZE/$LOCKSTEP_LOCAL_RANK"]
@@ -296,6 +297,23 @@ def test_killed_rank_ends_the_other_hosts(hosts, leftovers):
     assert done.returncode == 137
     assert done.stderr == "lockstep: rank 2 (host 1): killed by signal 9 (SIGKILL)\n"
     assert time.monotonic() - begin < 4
+
+
+@pytest.mark.parametrize("stopped", [0, 1])
+def test_stopped_rank_of_another_host(hosts, stopped):
+    """The failure of the one host's rank is the end of the other's, which would never end."""
+    env = {"LOCKSTEP_TIMEOUT": "1"}
+    words = [program("act"), stopped, "stop"]
+    launchers = [hosts.listen(1, 2, *words, env=env), hosts.join(1, *words, env=env)]
+    begin = time.monotonic()
+    done = [hosts.finish(launcher) for launcher in launchers]
+    assert time.monotonic() - begin < 10
+    other = 1 - stopped
+    failed = f"lockstep: rank {other} (host {other}): exited with status 3 after ls_finalize\n"
+    ended = f"lockstep: ending rank {stopped}: still running 5 s after the first failure\n"
+    assert done[stopped].stderr == failed + ended
+    assert done[other].stderr.endswith(failed)
+    assert done[0].returncode == done[other].returncode == 3
 
 
 def test_on_death_leave(hosts):

@@ -381,6 +381,7 @@ print(json.dumps([opened, read]))
     folder = f"/proc/{job.ranks[0]}/fd"
     names = {os.readlink(f"{folder}/{fd}") for fd in os.listdir(folder)}
     assert any("memfd:lockstep-segment" in name for name in names)
+    assert not any("memfd:lockstep-boot" in name for name in names)  # read, and closed
     assert as_nobody(code, *job.pids, *children(job.launcher.pid)) == [[], []]
     assert not [f for f in os.listdir("/dev/shm") if "lockstep" in f]
     job.must_end_well()

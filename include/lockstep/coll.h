@@ -15,7 +15,11 @@
  *
  * Errors: operation errors (bad arguments) leave the communicator usable. Peer and group errors
  * end the operation on every rank and leave the communicator failed: each later call returns the
- * first cause again.
+ * first cause again. A call that has returned an error has given its buffers back: no rank writes
+ * into them any more (one that is stopped in the middle of it is waited for, but not longer than a
+ * second), and what stands in the receive buffers is undefined. Who has not heard of the failure
+ * may still read an input from ls_alloc, and may come to the end of that one operation: its result
+ * is right if the input was left as it is.
  */
 #ifndef LOCKSTEP_COLL_H
 #define LOCKSTEP_COLL_H

@@ -32,8 +32,9 @@ typedef struct ls_config {
 
 /* Join the group this process was started in, or make a group of one. `config` may be NULL.
  * Blocks until all ranks have joined or the deadline passes. The caller owns *world and ends it
- * with ls_finalize. One group per process and start: a second ls_init under a launcher is
- * LS_ERR_INVALID while the first is open. */
+ * with ls_finalize. One group at a time: a second ls_init is LS_ERR_INVALID while the first is
+ * open, and under a launcher also after ls_finalize or a failed attempt: the place in the group is
+ * gone. */
 LS_API ls_status ls_init(const ls_config *config, ls_comm **world);
 
 /* Leave: frees the communicator, its requests, and all ls_alloc memory of this rank. Waits for

@@ -4,6 +4,8 @@
  * 1. The file is sealed before anyone else sees it: a record that reads well stays as it is.
  * 2. A rank believes nothing: every number is checked against its bounds and every text is
  *    terminated before lsi_boot_read succeeds.
+ * 3. The record is read once. After that nothing in the rank, nor what it starts, can find the key
+ *    but in the caller's copy.
  */
 #include "base/boot.h"
 
@@ -90,15 +92,6 @@ static ls_status malformed(const char *detail)
                     what_read, "%s", detail);
 }
 
-/* Both descriptors stay ours and are not handed down. */
-static ls_status keep_private(int fd)
-{
-    int flags = fcntl(fd, F_GETFD);
-    if (flags < 0 || fcntl(fd, F_SETFD, flags | FD_CLOEXEC) != 0)
-        return malformed("a descriptor that it names is not open");
-    return LS_OK;
-}
-
 ls_status lsi_boot_read(lsi_boot *boot)
 {
     long fd = -1;
@@ -117,9 +110,12 @@ ls_status lsi_boot_read(lsi_boot *boot)
     const char *fault = find_fault(&record);
     if (fault)
         return malformed(fault);
-    LSI_TRY(keep_private((int)fd));
-    LSI_TRY(keep_private(record.segment_fd));
+    int flags = fcntl(record.segment_fd, F_GETFD);
+    if (flags < 0 || fcntl(record.segment_fd, F_SETFD, flags | FD_CLOEXEC) != 0)
+        return malformed("a descriptor that it names is not open");
+    close((int)fd);
     unsetenv(LSI_BOOT_ENV);
     *boot = record;
+    explicit_bzero(&record, sizeof record);
     return LS_OK;
 }

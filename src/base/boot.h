@@ -31,8 +31,9 @@ typedef struct lsi_boot {
 /* Make a sealed, inheritable memory file with the record. */
 ls_status lsi_boot_write(const lsi_boot *boot, int *fd);
 /* Read the record named by the environment: LS_ERR_NOT_FOUND when there is none, LS_ERR_CONFIG
- * when it is malformed. Marks both descriptors close-on-exec and unsets the variable, so that the
- * program's own children do not join by accident. */
+ * when it is malformed. Once it is read its descriptor, which leads to the key, is closed and the
+ * variable unset: neither the program's own children nor a second call find it. The segment's
+ * descriptor is the caller's, and close-on-exec. */
 ls_status lsi_boot_read(lsi_boot *boot);
 
 #endif

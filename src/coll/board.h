@@ -12,6 +12,10 @@
  *    up to s - ACTIVE, and with 2 * ACTIVE slots no slot is overwritten that anyone still reads.
  * 3. A box (the place for small messages) is reused by its owner only after every member has
  *    told, by `oldest`, that it has completed the operation that used it.
+ * 4. Nobody touches another's buffers unless it has said so by `busy` and then seen that nobody has
+ *    aborted. Who gives up aborts first and then waits for those who are busy, so its buffers are
+ *    its own again when its call returns. (Both sides with sequential consistency, as in Dekker's
+ *    algorithm: one of the two sees the other.)
  */
 #ifndef LSI_COLL_BOARD_H
 #define LSI_COLL_BOARD_H
@@ -60,6 +64,7 @@ typedef struct lsi_slot {
     };
     _Alignas(128) _Atomic uint32_t phase; /* beyond ENTERED */
     _Alignas(128) lsi_wire_call call;
+    _Atomic uint32_t busy; /* the owner reads and writes in the others' buffers: invariant 4 */
 } lsi_slot;
 
 typedef struct lsi_board_head {

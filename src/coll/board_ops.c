@@ -8,13 +8,17 @@
 #include "coll/board_ops.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/uio.h>
 
+#include "base/clock.h"
+
 #define BOX_SHARED ((size_t)1024)       /* up to here a copy beats a second round */
 #define BOX_FOREIGN ((size_t)4096)      /* a system call costs more */
 #define BOX_CROWDED LSI_BOARD_BOX_BYTES /* a second round costs context switches */
+#define SETTLE_S 1.0
 
 size_t lsi_board_contribution(const ls_comm *comm, const lsi_call *call)
 {
@@ -139,6 +143,35 @@ int lsi_board_all(ls_request *r, lsi_phase phase)
     return 1;
 }
 
+int lsi_board_begin_work(ls_comm *comm, uint64_t seq)
+{
+    const lsi_board *b = &comm->board;
+    atomic_store(&lsi_board_slot(b, seq, b->self)->busy, 1);
+    if (!atomic_load(&b->head->aborted))
+        return 1;
+    lsi_board_end_work(comm, seq);
+    return 0;
+}
+
+void lsi_board_end_work(ls_comm *comm, uint64_t seq)
+{
+    const lsi_board *b = &comm->board;
+    atomic_store_explicit(&lsi_board_slot(b, seq, b->self)->busy, 0, memory_order_release);
+}
+
+void lsi_board_settle(ls_comm *comm)
+{
+    const lsi_board *b = &comm->board;
+    const lsi_host_rank *ranks = comm->world->host.block->ranks;
+    double deadline = lsi_now() + SETTLE_S;
+    for (uint64_t seq = comm->oldest; seq <= comm->seq; seq++)
+        for (int i = 0; i < b->members; i++)
+            while (i != b->self && atomic_load(&lsi_board_slot(b, seq, i)->busy) &&
+                   atomic_load(&ranks[comm->ranks[comm->locals[i]]].state) != LSI_RANK_DEAD &&
+                   lsi_now() < deadline)
+                sched_yield();
+}
+
 /* Somebody called something else. */
 static ls_status mismatch(ls_request *r, int i)
 {
@@ -194,7 +227,8 @@ static ls_status foreign(ls_request *r, int i, ssize_t moved, size_t bytes)
     snprintf(text, sizeof text, "%s: cannot reach the memory of rank %d: %s",
              lsi_call_describe(&r->call.what, call, sizeof call), r->comm->locals[i],
              moved < 0 ? strerror(errno) : "partial copy");
-    lsi_world_look(r->comm->world); /* its death may be known by now, which says more */
+    lsi_board_end_work(r->comm, r->seq); /* those who hear of it wait for us */
+    lsi_world_look(r->comm->world);      /* its death may be known by now, which says more */
     if (r->comm->failed != LS_OK)
         return lsi_comm_failed(r->comm);
     return lsi_comm_fail(r->comm, LS_ERR_PEER_DEAD, text);
@@ -272,9 +306,12 @@ ls_status lsi_board_step(ls_request *r)
             LSI_TRY(lsi_build_schedule(r));
             return lsi_schedule_progress(r);
         }
+        if (!s.stable && !lsi_board_begin_work(r->comm, r->seq))
+            return LS_IN_PROGRESS;
         LSI_TRY(is_reduction(r->call.coll) ? lsi_board_reduce(r, s.stable) : lsi_board_move(r));
         if (s.stable)
             return LS_OK;
+        lsi_board_end_work(r->comm, r->seq);
         r->phase = 1;
         lsi_board_publish(r, LSI_PHASE_WORKED);
     }

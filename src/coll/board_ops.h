@@ -33,6 +33,14 @@ void lsi_board_publish(ls_request *r, lsi_phase phase);
 ls_status lsi_board_step(ls_request *r);
 ls_status lsi_board_then_schedule(ls_request *r);
 
+/* We are about to work in the others' buffers; 0: no, somebody has given up, and we shall hear of
+ * it. lsi_board_end_work says that we have done so, before the phase that announces it. */
+int lsi_board_begin_work(ls_comm *comm, uint64_t seq);
+void lsi_board_end_work(ls_comm *comm, uint64_t seq);
+/* After an abort: wait until nobody works in our buffers any more. Somebody who is stopped in the
+ * middle is waited for a second. */
+void lsi_board_settle(ls_comm *comm);
+
 /* The work itself, once everybody has entered (board_reduce.c, board_move.c). `stable`: all inputs
  * stand in slots or boxes, so nobody's buffers are touched by others. */
 ls_status lsi_board_reduce(ls_request *r, int stable);

@@ -53,8 +53,9 @@ ls_status lsi_board_quick(ls_comm *comm, const lsi_call *c, uint64_t *seq_out, i
         s = lsi_board_survey(comm, c, seq);
     if (s.stable) {
         lsi_board_reduce_stable(comm, c, seq);
-    } else if (!s.foreign) {
+    } else if (!s.foreign && lsi_board_begin_work(comm, seq)) {
         lsi_board_reduce_shared(comm, c, seq);
+        lsi_board_end_work(comm, seq);
         lsi_board_announce(comm, seq, LSI_PHASE_WORKED);
         *phase = 1;
         if (!all_reached(b, seq, LSI_PHASE_WORKED, looks))

@@ -119,6 +119,10 @@ ls_status lsi_board_reduce(ls_request *r, int stable)
     }
     for (size_t at = from; at < to; at += step) {
         size_t end = to - at < step ? to : at + step;
+        if (atomic_load_explicit(&comm->board.head->aborted, memory_order_relaxed)) {
+            lsi_board_end_work(comm, r->seq); /* for nothing: let those who have given up go */
+            return LS_IN_PROGRESS;
+        }
         LSI_TRY(reduce_range(r, at, end, at - shift));
     }
     return LS_OK;

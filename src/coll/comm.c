@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "coll/board_ops.h"
 
 /* The board of a destroyed communicator, in our heap: freed when its last user has left. */
 typedef struct lsi_retired {
@@ -99,6 +100,8 @@ ls_status lsi_comm_fail(ls_comm *comm, ls_status status, const char *text)
             r->status = status;
     if (w->port)
         lsi_port_forget(w->port, comm->id);
+    if (comm->has_board)
+        lsi_board_settle(comm);
     return lsi_comm_failed(comm);
 }
 

@@ -46,6 +46,7 @@ typedef struct lsi_world {
     lsi_selection selection;
     struct ls_comm *comms;
     struct ls_request *active, *free;
+    struct ls_request *requests; /* all that were made, by made_before */
     struct lsi_retired *retired; /* boards of destroyed communicators, until all have left */
     void *cma_scratch;           /* for reading foreign memory, LSI_CMA_CHUNK a local rank */
 } lsi_world;
@@ -92,7 +93,7 @@ typedef struct lsi_two_level {
 } lsi_two_level;
 
 struct ls_request {
-    ls_request *next;
+    ls_request *next, *made_before;
     ls_comm *comm;
     lsi_call call;
     uint64_t seq; /* 0 for send and recv */

@@ -18,8 +18,8 @@
 #define STORE_ATTEMPTS 6
 #define LOOK_S 0.05 /* while joining: how often to look for ranks that will never come */
 
-/* One group per process: the boot record names one rank. */
-static atomic_int opened;
+/* One group at a time, and of a launcher's only one: the boot record names one rank, once. */
+static atomic_int opened, has_joined;
 
 /* What is being put together. */
 typedef struct joining {
@@ -193,8 +193,12 @@ static void close_links(joining *j)
 static ls_status join(joining *j, ls_comm **world)
 {
     long lanes = TCP_LANES;
-    LSI_TRY(lsi_host_map(j->boot.segment_fd, &j->host));
-    ls_status status = lsi_env_int("LOCKSTEP_TCP_SOCKETS", 1, 16, &lanes);
+    ls_status status = lsi_host_map(j->boot.segment_fd, &j->host);
+    if (status != LS_OK) {
+        close(j->boot.segment_fd);
+        return status;
+    }
+    status = lsi_env_int("LOCKSTEP_TCP_SOCKETS", 1, 16, &lanes);
     j->lanes = (int)lanes;
     if (status == LS_OK && j->boot.hosts > 1 && !strcmp(j->transport, "shm"))
         status = lsi_fail(LS_ERR_CONFIG, "use auto or tcp", "LOCKSTEP_TRANSPORT",
@@ -232,13 +236,17 @@ ls_status ls_init(const ls_config *config, ls_comm **world)
         return lsi_fail(LS_ERR_INVALID, NULL, "ls_init", "world is NULL");
     LSI_TRY(lsi_world_settings(config, &j.timeout_s, &j.warn_after_s, &j.transport));
     LSI_TRY(lsi_fault_check(getenv("LOCKSTEP_FAULT")));
+    if (atomic_load(&has_joined)) /* alone it would do everybody's work, and nobody would notice */
+        return lsi_fail(LS_ERR_INVALID, "call ls_init once in each process that is started",
+                        "ls_init", "this process has joined, or tried to join, its group already");
     if (atomic_exchange(&opened, 1))
         return lsi_fail(LS_ERR_INVALID, "call ls_finalize first", "ls_init",
-                        "this process has joined its group already");
+                        "this process has a group already");
     j.deadline = lsi_now() + j.timeout_s;
     ls_comm *comm = NULL;
     ls_status status = lsi_boot_read(&j.boot);
     if (status == LS_OK) {
+        atomic_store(&has_joined, 1);
         lsi_log_set_rank(j.boot.rank);
         status = join(&j, &comm);
     } else if (status == LS_ERR_NOT_FOUND) {

@@ -46,16 +46,6 @@ lsi_reduce_four_fn lsi_reduce_four_get(ls_dtype dtype, ls_op op);
 void lsi_reduce_tree(ls_dtype dtype, ls_op op, const void *const *sources, int n,
                      void *const *outputs, int m, size_t count);
 
-/* The same for outputs that will not be in a cache anyway: written past the caches, which saves
- * reading them first. No output may equal or overlap a source. Worth it when all that the ranks of
- * this host read and write in the whole collective exceeds lsi_reduce_stream_bytes() (the last
- * cache level; SIZE_MAX where streaming is not available): then about 1.5 times as fast. Below, the
- * next reader of the outputs pays more than was saved. Ordered before later stores, as any
- * write. */
-void lsi_reduce_tree_stream(ls_dtype dtype, ls_op op, const void *const *sources, int n,
-                            void *const *outputs, int m, size_t count);
-size_t lsi_reduce_stream_bytes(void);
-
 /* The instruction sets compiled in and usable on this machine, slowest first: levels
  * [0, lsi_reduce_levels()). The functions above use the last one; the tests compare them all. */
 int lsi_reduce_levels(void);

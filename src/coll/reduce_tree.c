@@ -10,22 +10,13 @@
  *    sources.
  */
 #include <assert.h>
-#include <stdatomic.h>
-#include <stdint.h>
 #include <string.h>
-#include <unistd.h>
-
-#if defined(__x86_64__)
-#include <emmintrin.h>
-#endif
 
 #include "coll/reduce.h"
 #include "coll/tree_order.h"
 
 /* Of one value: scratch, operands and result of 16 leaves fit into 32 KiB. */
 #define BLOCK_BYTES 4096
-/* Smaller, so that the results of a block wait in the core's write buffers only shortly. */
-#define STREAM_BYTES 1024
 
 typedef struct job {
     lsi_reduce_fn two;
@@ -67,19 +58,14 @@ static void job_init(job *j, ls_dtype dtype, ls_op op, const void *const *source
     assert(j->two);
 }
 
-static size_t least(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
-static void reduce_cached(ls_dtype dtype, ls_op op, const void *const *sources, int n,
+static void reduce_blocks(ls_dtype dtype, ls_op op, const void *const *sources, int n,
                           void *const *outputs, int m, size_t count)
 {
     job j;
     job_init(&j, dtype, op, sources, n);
     const size_t size = ls_dtype_size(dtype), bytes = count * size;
     for (size_t offset = 0; offset < bytes; offset += BLOCK_BYTES) {
-        const size_t part = least(bytes - offset, BLOCK_BYTES);
+        const size_t part = bytes - offset < BLOCK_BYTES ? bytes - offset : BLOCK_BYTES;
         char *first = (char *)outputs[0] + offset;
         reduce_block(&j, offset, part / size, first);
         for (int i = 1; i < m; i++) {
@@ -97,7 +83,7 @@ void lsi_reduce_tree(ls_dtype dtype, ls_op op, const void *const *sources, int n
     } else if (n == 2 && m == 2) {
         lsi_reduce_two_get(dtype, op)(outputs[0], outputs[1], sources[0], sources[1], count);
     } else if (n > 1) {
-        reduce_cached(dtype, op, sources, n, outputs, m, count);
+        reduce_blocks(dtype, op, sources, n, outputs, m, count);
     } else {
         for (int i = 0; i < m; i++) {
             if (outputs[i] != sources[0])
@@ -105,68 +91,3 @@ void lsi_reduce_tree(ls_dtype dtype, ls_op op, const void *const *sources, int n
         }
     }
 }
-
-#if defined(__x86_64__)
-
-/* Copy past the caches: the lines of `to` are not read first, and do not displace others. Only
- * whole lines are worth it. */
-static void copy_past(char *to, const char *from, size_t bytes)
-{
-    size_t i = 0;
-    for (; (uintptr_t)to % 64 == 0 && i + 64 <= bytes; i += 64) {
-        const __m128i *line = (const __m128i *)(const void *)(from + i);
-        __m128i *dst = (__m128i *)(void *)(to + i);
-        const __m128i a = _mm_loadu_si128(line), b = _mm_loadu_si128(line + 1);
-        const __m128i c = _mm_loadu_si128(line + 2), d = _mm_loadu_si128(line + 3);
-        _mm_stream_si128(dst, a);
-        _mm_stream_si128(dst + 1, b);
-        _mm_stream_si128(dst + 2, c);
-        _mm_stream_si128(dst + 3, d);
-    }
-    memcpy(to + i, from + i, bytes - i);
-}
-
-void lsi_reduce_tree_stream(ls_dtype dtype, ls_op op, const void *const *sources, int n,
-                            void *const *outputs, int m, size_t count)
-{
-    job j;
-    _Alignas(64) char result[STREAM_BYTES];
-    job_init(&j, dtype, op, sources, n);
-    const size_t size = ls_dtype_size(dtype), bytes = count * size;
-    for (size_t offset = 0; offset < bytes; offset += STREAM_BYTES) {
-        const size_t part = least(bytes - offset, STREAM_BYTES);
-        const char *from = n == 1 ? (const char *)sources[0] + offset : result;
-        if (n > 1)
-            reduce_block(&j, offset, part / size, result);
-        for (int i = 0; i < m; i++)
-            copy_past((char *)outputs[i] + offset, from, part);
-    }
-    _mm_sfence(); /* these stores are not ordered with later ones otherwise */
-}
-
-size_t lsi_reduce_stream_bytes(void)
-{
-    static _Atomic size_t found; /* every thread finds the same, so the race is harmless */
-    size_t bytes = atomic_load_explicit(&found, memory_order_relaxed);
-    if (bytes == 0) {
-        const long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
-        bytes = cache > 0 ? (size_t)cache : (size_t)32 << 20;
-        atomic_store_explicit(&found, bytes, memory_order_relaxed);
-    }
-    return bytes;
-}
-
-#else
-
-void lsi_reduce_tree_stream(ls_dtype dtype, ls_op op, const void *const *sources, int n,
-                            void *const *outputs, int m, size_t count)
-{
-    lsi_reduce_tree(dtype, op, sources, n, outputs, m, count);
-}
-
-size_t lsi_reduce_stream_bytes(void)
-{
-    return SIZE_MAX;
-}
-
-#endif

@@ -11,31 +11,36 @@ static ls_request *take_request(ls_comm *comm)
 {
     lsi_world *w = comm->world;
     ls_request *r = w->free;
-    if (r)
+    if (r) {
         w->free = r->next;
-    else
-        r = calloc(1, sizeof *r);
+    } else if ((r = calloc(1, sizeof *r))) {
+        r->made_before = w->requests;
+        w->requests = r;
+    }
     return r;
 }
 
 static void give_request(ls_request *r)
 {
     lsi_world *w = r->comm->world;
+    if (r->comm->failed != LS_OK) { /* one that was stopped inside may still write there */
+        r->shared = NULL;
+        r->shared_bytes = 0;
+    }
     r->next = w->free;
     w->free = r;
 }
 
 void lsi_requests_free(lsi_world *w)
 {
-    ls_request *lists[2] = {w->active, w->free};
-    for (int i = 0; i < 2; i++)
-        for (ls_request *r = lists[i], *next; r; r = next) {
-            next = r->next;
-            lsi_schedule_free(&r->schedule);
-            lsi_heap_free(w->heap, r->shared);
-            free(r->counts);
-            free(r);
-        }
+    while (w->requests) { /* also those that nobody has waited for */
+        ls_request *r = w->requests;
+        w->requests = r->made_before;
+        lsi_schedule_free(&r->schedule);
+        lsi_heap_free(w->heap, r->shared);
+        free(r->counts);
+        free(r);
+    }
     w->active = w->free = NULL;
 }
 

@@ -230,6 +230,17 @@ static void publish(ls_request *r, lsi_phase phase)
         lsi_board_publish(r, phase);
 }
 
+static int begin_work(ls_request *r)
+{
+    return !r->comm->has_board || lsi_board_begin_work(r->comm, r->seq);
+}
+
+static void end_work(ls_request *r)
+{
+    if (r->comm->has_board)
+        lsi_board_end_work(r->comm, r->seq);
+}
+
 ls_status lsi_two_level_step(ls_request *r)
 {
     ls_comm *comm = r->comm;
@@ -237,8 +248,12 @@ ls_status lsi_two_level_step(ls_request *r)
     case ENTER:
         if (comm->has_board)
             LSI_TRY(lsi_board_entered(r));
-        if (is_reduction(r))
+        if (is_reduction(r)) {
+            if (!begin_work(r))
+                return LS_IN_PROGRESS;
             reduce_locals(r);
+            end_work(r);
+        }
         publish(r, LSI_PHASE_WORKED);
         r->phase = REDUCE;
         /* fall through */
@@ -261,7 +276,10 @@ ls_status lsi_two_level_step(ls_request *r)
         r->phase = FETCH;
         /* fall through */
     case FETCH:
+        if (!begin_work(r))
+            return LS_IN_PROGRESS;
         fetch_result(r);
+        end_work(r);
         publish(r, LSI_PHASE_COPIED);
         r->phase = LEAVE;
         /* fall through */

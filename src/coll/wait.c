@@ -167,6 +167,9 @@ static void check_left(ls_request *r)
         if (state != LSI_RANK_LEFT || i == comm->local_rank ||
             lsi_board_reached(lsi_board_slot(&comm->board, r->seq, i), r->seq, LSI_PHASE_ENTERED))
             continue;
+        lsi_world_look(comm->world); /* a failure that made it leave says more */
+        if (comm->failed != LS_OK || atomic_load(&comm->board.head->aborted))
+            return; /* its text may be on the way: the next look finds it */
         char call[LSI_DESCRIBE_MAX], text[LSI_ERROR_MAX];
         snprintf(text, sizeof text, "%s: rank %d has left the group without entering it",
                  lsi_call_describe(&r->call.what, call, sizeof call), comm->locals[i]);
@@ -201,6 +204,8 @@ ls_status lsi_wait_pause(ls_request *r, lsi_wait *wait)
         wait->ask_at = wait->warn_at;
     }
     check_left(r);
+    if (r->comm->failed != LS_OK)
+        return LS_OK;
     if (now > wait->deadline)
         return time_out(r, wait);
     if (now > wait->ask_at)

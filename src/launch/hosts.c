@@ -79,6 +79,7 @@ static void on_failure(const look *l, const uint8_t *value, size_t bytes)
         return;
     snprintf(f.cause, sizeof f.cause, "%s", text + used);
     l->hosts->failure = f;
+    l->sink->failed(l->sink->arg, f.rank, f.cause);
 }
 
 /* Host `host` is no longer there. The listener tells everybody what that means. */

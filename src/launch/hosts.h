@@ -66,6 +66,8 @@ typedef struct lsi_hosts {
 /* What lsi_hosts_step has to tell. */
 typedef struct lsi_hosts_sink {
     void *arg;
+    /* The first failure of the run, if it is one of another host; once. */
+    void (*failed)(void *arg, int rank, const char *cause);
     void (*dead)(void *arg, int rank, const char *cause); /* a rank of another host */
     void (*listener_lost)(void *arg);                     /* once; its deaths follow */
 } lsi_hosts_sink;

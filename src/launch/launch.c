@@ -9,6 +9,7 @@
  * 2. When lsi_launch returns there is no process, descriptor or mapping of the run left.
  * 3. The first failure decides the exit status; what follows from it (ranks that give up, ranks
  *    that we end) does not.
+ * 4. Once a rank has failed, no other that is stuck (stopped, say) keeps us waiting for ever.
  */
 #include "launch/launch.h"
 
@@ -29,6 +30,8 @@
 
 #define EVENTS 64
 #define KILL_AGAIN_S 0.5
+#define LOOK_S 1.0    /* how often to look whether the ranks still work */
+#define LISTED_MAX 16 /* ranks that a line names */
 
 ls_status lsi_run_watch(int epoll, int fd, uint32_t events, lsi_event kind, uint32_t index)
 {
@@ -38,12 +41,15 @@ ls_status lsi_run_watch(int epoll, int fd, uint32_t events, lsi_event kind, uint
     return LS_OK;
 }
 
-/* End the ranks, `delay` seconds from now at the latest. */
-static void begin_end(lsi_run *run, double delay)
+/* End the ranks, `delay` seconds from now at the latest. `because` is said of those who are left
+ * then, if it is not NULL. */
+static void begin_end(lsi_run *run, double delay, const char *because)
 {
     double at = lsi_now() + delay;
-    if (at < run->terminate_at && isinf(run->kill_at))
-        run->terminate_at = at;
+    if (at >= run->terminate_at || !isinf(run->kill_at))
+        return;
+    run->terminate_at = at;
+    run->because = because;
 }
 
 /* The first failure is for everyone to see, what follows for those who asked. */
@@ -57,6 +63,36 @@ static void say_failure(lsi_run *run, int rank, const char *cause, int is_exec)
     else
         lsi_log(level, "rank %d: %s", rank, cause);
     run->said = 1;
+}
+
+/* A rank has failed, here or on another host: so has the run, whatever the others do. Those who do
+ * not end by themselves are ended; where it is left to them, only once they do nothing any more. */
+static void on_failure(lsi_run *run)
+{
+    if (run->config->on_death == LSI_ON_DEATH_END) /* the text says LSI_RUN_FAILED_S */
+        begin_end(run, LSI_RUN_FAILED_S, "still running 5 s after the first failure");
+    else if (run->worked_at == 0)
+        run->worked_at = run->look_at = lsi_now();
+}
+
+static void on_death(lsi_run *run)
+{
+    run->died = 1;
+    on_failure(run);
+    if (run->config->on_death == LSI_ON_DEATH_END)
+        begin_end(run, LSI_RUN_NOTICE_S, NULL);
+}
+
+/* Who has noticed a death and left in order may have been faster than the dying: then what failed
+ * so far does not count. (Other hosts may have been told already: there the first word stands.) */
+static void prefer_death(lsi_run *run)
+{
+    if (run->died || !isinf(run->kill_at) || lsi_now() > run->failed_at + LSI_RUN_NOTICE_S)
+        return; /* not the first, or ended by us, or too late to be the cause */
+    run->failed_status = 0;
+    run->said = 0;
+    if (run->hosts->hosts == 1)
+        run->hosts->failure.rank = -1;
 }
 
 static void on_rank(lsi_run *run, int index)
@@ -75,20 +111,30 @@ static void on_rank(lsi_run *run, int index)
         kill(-child->pid, SIGKILL); /* what it started is of no use without it */
     }
     if (verdict.failed) {
-        if (!run->failed_status)
+        if (verdict.dead)
+            prefer_death(run);
+        if (!run->failed_status) {
             run->failed_status = verdict.status;
+            run->failed_at = lsi_now();
+        }
         lsi_hosts_publish_failure(run->hosts, rank, verdict.status, verdict.cause);
         say_failure(run, rank, verdict.cause, child->exec_errno != 0);
+        on_failure(run);
     }
     if (verdict.dead) {
         lsi_hosts_publish_death(run->hosts, rank, verdict.cause);
+        on_death(run);
         if (child->exec_errno)
-            begin_end(run, 0); /* nothing to notice: nobody has begun */
-        else if (run->config->on_death == LSI_ON_DEATH_END)
-            begin_end(run, LSI_RUN_NOTICE_S);
+            begin_end(run, 0, NULL); /* nothing to notice: nobody has begun */
     }
     lsi_child_collect(run, index);
     lsi_strays_collect(run);
+}
+
+static void on_remote_failure(void *arg, int rank, const char *cause)
+{
+    say_failure(arg, rank, cause, 0);
+    on_failure(arg);
 }
 
 static void on_remote_death(void *arg, int rank, const char *cause)
@@ -96,8 +142,7 @@ static void on_remote_death(void *arg, int rank, const char *cause)
     lsi_run *run = arg;
     lsi_host_mark_dead(run->segment.block, rank, cause);
     say_failure(run, rank, cause, 0);
-    if (run->config->on_death == LSI_ON_DEATH_END)
-        begin_end(run, LSI_RUN_NOTICE_S);
+    on_death(run);
 }
 
 static void on_listener_lost(void *arg)
@@ -108,13 +153,12 @@ static void on_listener_lost(void *arg)
     run->said = 1;
     if (!run->failed_status)
         run->orphaned = 1;
-    if (run->config->on_death == LSI_ON_DEATH_END) /* also when its own ranks have ended well */
-        begin_end(run, LSI_RUN_NOTICE_S);
+    on_death(run); /* also when its own ranks have ended well */
 }
 
 static void step_hosts(lsi_run *run)
 {
-    lsi_hosts_sink sink = {run, on_remote_death, on_listener_lost};
+    lsi_hosts_sink sink = {run, on_remote_failure, on_remote_death, on_listener_lost};
     lsi_hosts_step(run->hosts, &sink);
 }
 
@@ -131,11 +175,47 @@ static void dispatch(lsi_run *run, uint64_t tag)
     }
 }
 
+/* After a failure that was left to the others: do they still do anything? */
+static void look_for_work(lsi_run *run, double now)
+{
+    double idle_s = run->config->idle_s > 0 ? run->config->idle_s : LSI_RUN_IDLE_S;
+    if (run->worked_at == 0 || now < run->look_at || run->alive == 0)
+        return;
+    uint64_t ticks = lsi_work_ticks(run);
+    int overdue = now > run->look_at + LOOK_S; /* we were stopped ourselves, and they with us */
+    run->look_at = now + LOOK_S;
+    if (ticks != run->ticks || overdue) {
+        run->ticks = ticks;
+        run->worked_at = now;
+    } else if (now > run->worked_at + idle_s) {
+        begin_end(run, 0, "idle since another rank failed");
+    }
+}
+
+/* Say which ranks are being ended, and why. */
+static void say_ended(const lsi_run *run)
+{
+    char list[LISTED_MAX * 8 + 32];
+    size_t used = 0;
+    int count = 0;
+    for (int i = 0; i < run->config->ranks; i++) {
+        if (run->children[i].pid > 0 && count++ < LISTED_MAX)
+            used += (size_t)snprintf(list + used, sizeof list - used, "%s%d", used ? ", " : "",
+                                     run->hosts->first_rank + i);
+    }
+    if (count > LISTED_MAX)
+        snprintf(list + used, sizeof list - used, " and %d more", count - LISTED_MAX);
+    if (count > 0 && run->because)
+        lsi_log(LSI_LOG_WARN, "ending rank%s %s: %s", count > 1 ? "s" : "", list, run->because);
+}
+
 static void run_timers(lsi_run *run)
 {
     double now = lsi_now();
+    look_for_work(run, now);
     if (now >= run->terminate_at) {
         run->terminate_at = INFINITY;
+        say_ended(run);
         lsi_children_signal_groups(run, SIGTERM);
         lsi_children_signal_groups(run, SIGCONT);
         if (run->kill_at > now + LSI_RUN_GRACE_S)

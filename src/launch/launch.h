@@ -12,10 +12,10 @@
 
 #define LSI_LAUNCH_WAIT_S 60.0
 
-/* What follows when a rank dies. */
+/* What follows when a rank dies, or fails after it has left in order. */
 typedef enum lsi_on_death {
     LSI_ON_DEATH_END = 0, /* end the others, after a moment to notice and say so themselves */
-    LSI_ON_DEATH_LEAVE    /* the group decides; wait for the rest */
+    LSI_ON_DEATH_LEAVE    /* the group decides; wait for the rest as long as it does anything */
 } lsi_on_death;
 
 /* All texts are borrowed until lsi_launch returns. Zero or NULL means the default. */
@@ -32,6 +32,7 @@ typedef struct lsi_launch_config {
     int hosts;          /* with listen: hosts of the run, this one included; 0: 1 */
     const char *key_file;
     double wait_s; /* for the others to come; 0: LSI_LAUNCH_WAIT_S */
+    double idle_s; /* LSI_ON_DEATH_LEAVE; 0: LSI_RUN_IDLE_S (run.h) */
 } lsi_launch_config;
 
 /* Run the program to its end. Blocks; call it from a process with one thread, for it forks,

@@ -14,7 +14,9 @@
 #include "launch/output.h"
 
 #define LSI_RUN_NOTICE_S 1.0 /* for the others to notice a death and to end by themselves */
+#define LSI_RUN_FAILED_S 5.0 /* for the others to end by themselves after one failed in order */
 #define LSI_RUN_GRACE_S 5.0  /* between asking to end and SIGKILL */
+#define LSI_RUN_IDLE_S 30.0  /* with --on-death leave: who does nothing for so long is stuck */
 
 #define LSI_RUN_ELDERS 64
 
@@ -61,8 +63,14 @@ typedef struct lsi_run {
     double interrupted;  /* time of the first SIGINT, 0: none */
     int stop;            /* a signal came when no rank was left to get it */
     int failed_status;   /* of the first rank of this host that failed, 0: none */
+    double failed_at;    /* when it did */
     int said;            /* what failed was said on stderr */
+    int died;            /* a rank or a host has: what fails from now on follows from that */
     int orphaned;        /* the listener was lost before any rank of this host failed */
+    const char *because; /* why ranks will be ended that are there at terminate_at; NULL: a death */
+    uint64_t ticks;      /* processor time of the ranks when they were last seen to work */
+    double worked_at;    /* when that was; 0: nobody has failed */
+    double look_at;      /* when to look again */
 } lsi_run;
 
 /* Register `fd`; level-triggered. */
@@ -88,6 +96,10 @@ void lsi_strays_note_elders(lsi_run *run);
 void lsi_strays_collect(lsi_run *run);
 /* Send them a signal; returns how many there are, some of which may have ended meanwhile. */
 int lsi_strays_signal(const lsi_run *run, int number);
+
+/* work.c */
+/* Processor time, in clock ticks, of the ranks and all that they have started. */
+uint64_t lsi_work_ticks(const lsi_run *run);
 
 /* signals.c */
 /* Catch signals, ignore SIGPIPE, become the reaper of orphans. lsi_signals_restore undoes it. */

@@ -165,15 +165,13 @@ static ls_status connect_tcp(ranks *g, int self, lsi_link **links)
         }
     if (!any)
         return LS_OK;
-    lsi_tcp_mesh mesh = {g->listeners[self],
-                         &g->key,
-                         self,
-                         g->layout.size,
-                         g->layout.lanes,
-                         (const char(*)[LSI_ADDR_MAX])addresses,
-                         lsi_now() + RANKS_TIMEOUT_S,
-                         NULL,
-                         NULL};
+    lsi_tcp_mesh mesh = {.listener = g->listeners[self],
+                         .key = &g->key,
+                         .self = self,
+                         .size = g->layout.size,
+                         .lanes = g->layout.lanes,
+                         .addresses = (const char(*)[LSI_ADDR_MAX])addresses,
+                         .deadline = lsi_now() + RANKS_TIMEOUT_S};
     return lsi_tcp_connect(&mesh, links);
 }
 

@@ -143,6 +143,18 @@ static int role_main(int argc, char **argv)
         usleep(1500000); /* longer than it would take to be ended */
         report("was left alone");
     }
+    if (strcmp(role, "stuck") == 0 || strcmp(role, "busy") == 0) {
+        all_joined();
+        double begun = lsi_now();
+        if (boot.rank > 0 && strcmp(role, "stuck") == 0)
+            raise(SIGSTOP);
+        while (boot.rank > 0 && lsi_now() < begun + 3.5)
+            ;
+        leave_group();
+        if (boot.rank > 0)
+            report("was left alone");
+        return boot.rank > 0 ? 0 : 3;
+    }
     if (strcmp(role, "limits") == 0) {
         struct rlimit limit;
         getrlimit(RLIMIT_NOFILE, &limit);
@@ -247,11 +259,35 @@ static void exit_without_finalize(void **state)
     assert_int_equal(launch((lsi_launch_config){.ranks = 2}, "forget", NULL), 0);
 }
 
-static void failure_after_finalize_ends_nobody(void **state)
+static void failure_after_finalize_leaves_time(void **state)
 {
     (void)state;
     assert_int_equal(launch((lsi_launch_config){.ranks = 2}, "leave-then-3", NULL), 3);
     assert_string_equal(reports, "0 was left alone\n");
+}
+
+static void stuck_ranks_are_ended(void **state)
+{
+    (void)state;
+    double start = lsi_now();
+    assert_int_equal(launch((lsi_launch_config){.ranks = 3}, "stuck", NULL), 3);
+    assert_string_equal(reports, "");
+    assert_true(lsi_now() - start > 4.5 && lsi_now() - start < 9);
+    nothing_is_left();
+}
+
+/* --on-death leave: who works is left alone, who does nothing is stuck. */
+static void left_alone_while_they_work(void **state)
+{
+    (void)state;
+    lsi_launch_config config = {.ranks = 2, .on_death = LSI_ON_DEATH_LEAVE, .idle_s = 1.5};
+    assert_int_equal(launch(config, "busy", NULL), 3);
+    assert_string_equal(reports, "1 was left alone\n");
+    double start = lsi_now();
+    assert_int_equal(launch(config, "stuck", NULL), 3);
+    assert_string_equal(reports, "");
+    assert_true(lsi_now() - start < 6);
+    nothing_is_left();
 }
 
 static void ranks_reach_the_store(void **state)
@@ -310,7 +346,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(leaves_nothing),
         cmocka_unit_test(deaths_are_known_at_once),
         cmocka_unit_test(exit_without_finalize),
-        cmocka_unit_test(failure_after_finalize_ends_nobody),
+        cmocka_unit_test(failure_after_finalize_leaves_time),
+        cmocka_unit_test(stuck_ranks_are_ended),
+        cmocka_unit_test(left_alone_while_they_work),
         cmocka_unit_test(ranks_reach_the_store),
         cmocka_unit_test(limits_are_the_users),
         cmocka_unit_test(start_errors),

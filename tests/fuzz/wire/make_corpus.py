@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the seed corpus of fuzz_wire: streams of well-formed messages, one file each."""
+"""Writes the seed corpus of fuzz_wire: streams of messages, one file each."""
 import pathlib
 import struct
 import zlib
@@ -33,10 +33,16 @@ SEEDS = {
     "goodbye": message(GOODBYE),
     "cut": message(DATA, seq=2, payload=bytes(16))[:70],
     "huge": message(DATA, seq=2)[:24] + b"\xff" * 40,
+    "many": b"".join(
+        message(DATA, seq=i % 4, tag=i % 2, payload=bytes(8 * (i % 4))) for i in range(99)
+    ),
 }
+# How a stream is used: see the head of fuzz_wire.c. Raw, put right, and everything at once.
+MODES = {"": 0, "-right": 3, "-deaf": 4 | 8 | 3, "-forgotten": 16 | 3, "-late": 32 | 3}
 
 if __name__ == "__main__":
     folder = pathlib.Path(__file__).parent / "corpus"
     folder.mkdir(exist_ok=True)
     for name, data in SEEDS.items():
-        (folder / name).write_bytes(data)
+        for suffix, mode in MODES.items():
+            (folder / (name + suffix)).write_bytes(bytes([mode]) + data)
