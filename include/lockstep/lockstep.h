@@ -4,6 +4,9 @@
 
 #include <lockstep/coll.h>
 #include <lockstep/comm.h>
+#include <lockstep/graph.h>
+#include <lockstep/nn.h>
+#include <lockstep/optim.h>
 #include <lockstep/status.h>
 #include <lockstep/types.h>
 #include <lockstep/version.h>

@@ -25,6 +25,7 @@
 
 static const char help[] =
     "usage: lockstep bench COLLECTIVE [OPTIONS]\n"
+    "       lockstep bench train MODEL [OPTIONS]   (see lockstep bench train --help)\n"
     "\n"
     "Measures a collective between N processes that it starts on this machine, size by size, and\n"
     "compares every result with the exact one.\n"
@@ -245,6 +246,8 @@ static int launch(int argc, char **argv, lsi_bench_options *o)
 int lsi_cli_bench(int argc, char **argv)
 {
     lsi_bench_options options;
+    if (argc > 1 && strcmp(argv[1], "train") == 0)
+        return lsi_cli_bench_train(argc - 1, argv + 1);
     int status = parse(argc, argv, &options);
     if (status >= 0)
         return status;

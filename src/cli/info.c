@@ -33,6 +33,7 @@
 #include "coll/comm.h"
 #include "coll/reduce.h"
 #include "coll/select.h"
+#include "device/kernels.h"
 #include "store/store.h"
 #include "transport/fault.h"
 #include <lockstep/version.h>
@@ -40,8 +41,9 @@
 static const char help[] =
     "usage: lockstep info [-n N] [--json]\n"
     "\n"
-    "Shows the machine, which transports, stores, providers and algorithms there are and whether\n"
-    "they can be used here, which algorithm serves which size, and the environment variables that\n"
+    "Shows the machine, which transports, stores, providers, devices and algorithms there are and\n"
+    "whether they can be used here, which algorithm serves which size, and the environment "
+    "variables that\n"
     "the library reads.\n"
     "\n"
     "  -n, --ranks N  the selection of algorithms in a group of N, 1 to 256 (the cores that are\n"
@@ -75,6 +77,7 @@ static const struct {
     {"LOCKSTEP_TCP_SOCKETS", "2", "connections between two ranks, 1 to 16"},
     {"LOCKSTEP_CHECKSUM", "0", "1: verify the payload of every message"},
     {"LOCKSTEP_CMA", "1", "0: do not read the memory of other ranks"},
+    {"LOCKSTEP_ISA", "the widest", "instruction set of the kernels: plain, avx2 or avx512"},
     {"LOCKSTEP_HEAP", "all memory", "shared memory for ls_alloc, bytes a rank (sparse): 4G"},
     {"LOCKSTEP_LOG", "warn", "error, warn, info or debug: words on stderr"},
     {"LOCKSTEP_FAULT", "none", "faults to inject, for tests: '0>1 drop=3; *>2 delay=5:200'"},
@@ -297,6 +300,26 @@ static json_t *providers(void)
                      item("mpi", 0, "not built"), item("nccl", 0, "not built"));
 }
 
+static json_t *devices(void)
+{
+    json_t *list = json_array();
+    const lsi_device_ops *device;
+    for (int i = 0; (device = lsi_device_known(i)); i++) {
+        char why[160];
+        const char *not_usable = device->why_unusable();
+        if (not_usable)
+            snprintf(why, sizeof why, "%s", not_usable);
+        else if (strcmp(device->name, "cpu") == 0)
+            snprintf(why, sizeof why, "kernels for %s", device->kernels()->isa);
+        else
+            snprintf(why, sizeof why, "plain loops, to compare the others with");
+        json_array_append_new(list, item(device->name, !not_usable, why));
+    }
+    json_array_append_new(list, item("opencl", 0, "not built"));
+    json_array_append_new(list, item("cuda", 0, "not built"));
+    return list;
+}
+
 /* What a group of `ranks` would use: on this host as things are set, and over several hosts. */
 static ls_status collectives(int ranks, json_t **out)
 {
@@ -341,17 +364,18 @@ static ls_status gather(int ranks, json_t **out)
 {
     json_t *shared = NULL, *choice = NULL;
     LSI_TRY(lsi_cli_check_environment(NULL));
+    LSI_TRY(lsi_isa_check());
     LSI_TRY(shared_memory(ranks, &shared));
     ls_status status = collectives(ranks, &choice);
     if (status != LS_OK) {
         json_decref(shared);
         return status;
     }
-    json_t *info =
-        json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:o, s:o}", "version", ls_version(),
-                  "machine", machine(), "shared_memory", shared, "transports", transports(shared),
-                  "interfaces", interfaces(), "stores", stores(), "providers", providers(), "ranks",
-                  ranks, "collectives", choice, "environment", environment());
+    json_t *info = json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:o, s:o}", "version",
+                             ls_version(), "machine", machine(), "shared_memory", shared,
+                             "transports", transports(shared), "interfaces", interfaces(), "stores",
+                             stores(), "providers", providers(), "devices", devices(), "ranks",
+                             ranks, "collectives", choice, "environment", environment());
     if (!info) /* a name that is no UTF-8, or no memory */
         return lsi_fail(LS_ERR_SYSTEM, "are all LOCKSTEP_ variables UTF-8?", "info",
                         "cannot make the JSON object");
@@ -451,6 +475,7 @@ static void print_text(const json_t *info)
         printf("  %-15s %s\n", name, join(entry, words, sizeof words));
     print_items("stores", json_object_get(info, "stores"));
     print_items("providers of collectives", json_object_get(info, "providers"));
+    print_items("devices", json_object_get(info, "devices"));
     print_collectives(info);
     printf("\nenvironment\n");
     json_array_foreach(json_object_get(info, "environment"), i, entry)

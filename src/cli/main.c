@@ -28,7 +28,7 @@ static int cmd_version(int argc, char **argv);
 /* In the order in which help shows them; those without a summary it does not. */
 static const command commands[] = {
     {"run", "start a program as the ranks of a group, on one host or several", lsi_cli_run},
-    {"bench", "measure the collectives, and check their results", lsi_cli_bench},
+    {"bench", "measure the collectives, or the training step of a model", lsi_cli_bench},
     {"bench-worker", NULL, lsi_cli_bench_worker},
     {"info", "the machine, and what can be used on it; selection, environment", lsi_cli_info},
     {"help", "this text, or that of one command: lockstep help run", cmd_help},

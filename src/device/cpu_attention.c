@@ -1,0 +1,308 @@
+/* Attention in blocks of queries: the matrix of all scores is never in memory.
+ *
+ * T. Dao et al., "FlashAttention", 2022, in the form that suits a core with a large second cache: for
+ * each head, keys and values are packed once; then for a block of queries the scores against all
+ * keys that it may see are computed (ROWS x t), turned into probabilities where they lie, and
+ * multiplied with the values. The backward pass computes them again from the saved logarithms.
+ *
+ * 1. A row's result depends on its own scores alone: the maximum is exact, sums run over sixteen
+ *    lanes (vec.h) of the row's own keys, masked ones not touched.
+ * 2. Sums over queries (dk, dv) run in ascending order, block after block, in one chain.
+ */
+#include "base/philox.h"
+#include "base/status.h"
+#include "device/cpu.h"
+#include "device/cpu_gemm.h"
+#include "device/cpu_tile.h"
+#include "device/vec_math.h"
+
+#define ROWS ((size_t)64) /* queries of a block */
+
+/* C (rows, n) = A (rows, k) times packed B; the panel of column j lies at b + j * b_k, b_k its rows. */
+static void multiply_packed(size_t rows, size_t n, size_t k, const float *a, size_t a_row,
+                            const float *b, size_t b_k, const float *start, float *c, size_t ldc)
+{
+    lsi_tile t = {.k = k, .segments = 1, .a_row = a_row, .a_col = 1, .ld_start = ldc, .ldc = ldc};
+    for (size_t i = 0; i < rows; i += TILE_ROWS) {
+        t.rows = rows - i < TILE_ROWS ? rows - i : TILE_ROWS;
+        t.a = a + i * a_row;
+        for (size_t j = 0, width; j < n; j += width) {
+            t.width = t.b_row = width = tile_width(n - j);
+            t.cols = n - j < width ? n - j : width;
+            t.b = b + j * b_k;
+            t.c = c + i * ldc + j;
+            t.start = start ? start + i * ldc + j : NULL;
+            LSI_K(tile)(&t);
+        }
+    }
+}
+
+/* Memory of one head. */
+typedef struct room {
+    float *kt;     /* packed: hd rows of t keys */
+    float *v;      /* packed: t rows of hd */
+    float *vt, *k; /* backward: packed, hd rows of t; t rows of hd */
+    float *s, *ds; /* scores of a block (ROWS, ld) */
+    float *keep;   /* dropout: 0 or 1 / (1 - p), one row */
+    uint32_t *words;
+    float *gemm;
+    size_t ld;
+} room;
+
+static ls_status take_room(lsi_device *device, const lsi_attention *p, int backward, room *out)
+{
+    const size_t rows = p->t < ROWS ? p->t : ROWS;
+    room r = {.ld = (p->t + 15) / 16 * 16 + 16};
+    const size_t by_key = tile_packed(p->hd, p->t), by_width = tile_packed(p->t, p->hd);
+    const size_t sizes[] = {by_key,
+                            by_width,
+                            backward ? by_key : 0,
+                            backward ? by_width : 0,
+                            rows * r.ld,
+                            backward ? rows * r.ld : 0,
+                            r.ld,
+                            r.ld,
+                            LSI_GEMM_SCRATCH};
+    float **places[] = {&r.kt, &r.v, &r.vt, &r.k, &r.s, &r.ds, &r.keep, NULL, &r.gemm};
+    size_t total = 0;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        total += (sizes[i] + 15) / 16 * 16;
+    void *memory;
+    LSI_TRY(lsi_device_scratch(device, total * sizeof(float), &memory));
+    float *at = memory;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        if (places[i])
+            *places[i] = at;
+        else
+            r.words = (uint32_t *)at;
+        at += (sizes[i] + 15) / 16 * 16;
+    }
+    *out = r;
+    return LS_OK;
+}
+
+/* The factors of dropout for keys [0, n) of query i: into r->keep. */
+static void draw_keep(const lsi_attention *p, const room *r, size_t sample, size_t head, size_t i,
+                      size_t n)
+{
+    const lsi_dropout *d = p->dropout;
+    const uint32_t counter[4] = {0, d->node, (uint32_t)(d->first_position + sample),
+                                 (uint32_t)d->step};
+    const uint32_t key[2] = {(uint32_t)d->seed, (uint32_t)(d->seed >> 32)};
+    const uint64_t first = ((uint64_t)head * p->t + i) * p->t;
+    const double limit = (double)d->p * 0x1p32;
+    const float factor = 1.0f / (1.0f - d->p);
+    lsi_philox_fill(counter, key, first, r->words, n);
+    for (size_t j = 0; j < n; j++)
+        r->keep[j] = (double)r->words[j] >= limit ? factor : 0.0f;
+}
+
+/* Largest of n floats. */
+static float largest(const float *x, size_t n)
+{
+    v16 top = v16_set1(-INFINITY);
+    size_t j = 0;
+    for (; j + 16 <= n; j += 16)
+        top = v16_max(v16_load(x + j), top);
+    float m = v16_max_lane(top);
+    for (; j < n; j++)
+        m = x[j] > m ? x[j] : m;
+    return m;
+}
+
+/* x = exp(scale x - shift) for n scores; returns their sum. */
+static float exponentials(float *x, size_t n, float scale, float shift)
+{
+    const v16 by = v16_set1(scale), minus = v16_set1(-shift);
+    v16 sum = v16_zero();
+    size_t j = 0;
+    for (; j + 16 <= n; j += 16) {
+        v16 e = v16_exp(v16_fma(v16_load(x + j), by, minus));
+        v16_store(x + j, e);
+        sum = v16_add(sum, e);
+    }
+    if (j < n) {
+        v16 e = v16_exp(v16_fma(v16_load_n(x + j, n - j), by, minus));
+        v16_store_n(x + j, e, n - j);
+        sum = v16_add(sum, v16_load_n(x + j, n - j));
+    }
+    return v16_sum(sum);
+}
+
+/* x = a x b, for n floats; b may be NULL. */
+static void multiply_row(float *x, size_t n, float a, const float *b)
+{
+    const v16 by = v16_set1(a);
+    for (size_t j = 0; j < n; j += 16) {
+        const size_t m = n - j < 16 ? n - j : 16;
+        v16 v = v16_mul(v16_load_n(x + j, m), by);
+        v16_store_n(x + j, b ? v16_mul(v, v16_load_n(b + j, m)) : v, m);
+    }
+}
+
+/* Keys that query i sees. */
+static size_t seen(const lsi_attention *p, size_t i)
+{
+    return p->causal ? i + 1 : p->t;
+}
+
+static void forward_head(const lsi_attention *p, const room *r, size_t sample, size_t head,
+                         const float *q, const float *k, const float *v, float *y, float *lse)
+{
+    const size_t width = p->heads * p->hd;
+    LSI_K(tile_pack)(k, 1, p->stride, p->hd, p->t, r->kt);
+    LSI_K(tile_pack)(v, p->stride, 1, p->t, p->hd, r->v);
+    for (size_t i0 = 0; i0 < p->t; i0 += ROWS) {
+        const size_t rows = p->t - i0 < ROWS ? p->t - i0 : ROWS;
+        const size_t keys = seen(p, i0 + rows - 1);
+        multiply_packed(rows, keys, p->hd, q + i0 * p->stride, p->stride, r->kt, p->hd, NULL, r->s,
+                        r->ld);
+        for (size_t i = 0; i < rows; i++) {
+            float *s = r->s + i * r->ld;
+            const size_t n = seen(p, i0 + i);
+            const float top = largest(s, n) * p->scale;
+            const float sum = exponentials(s, n, p->scale, top);
+            if (p->dropout)
+                draw_keep(p, r, sample, head, i0 + i, n);
+            multiply_row(s, n, 1.0f / sum, p->dropout ? r->keep : NULL);
+            memset(s + n, 0, (keys - n) * sizeof *s);
+            lse[i0 + i] = top + logf(sum);
+        }
+        multiply_packed(rows, p->hd, keys, r->s, r->ld, r->v, p->t, NULL, y + i0 * width, width);
+    }
+}
+
+static ls_status attention(lsi_device *device, const lsi_attention *p, const float *q,
+                           const float *k, const float *v, float *y, float *lse)
+{
+    room r;
+    LSI_TRY(take_room(device, p, 0, &r));
+    for (size_t n = 0; n < p->n; n++)
+        for (size_t h = 0; h < p->heads; h++) {
+            const size_t in = n * p->t * p->stride + h * p->hd;
+            forward_head(p, &r, n, h, q + in, k + in, v + in,
+                         y + n * p->t * p->heads * p->hd + h * p->hd,
+                         lse + (n * p->heads + h) * p->t);
+        }
+    return LS_OK;
+}
+
+static float dot(size_t n, const float *a, const float *b)
+{
+    v16 sum = v16_zero();
+    for (size_t j = 0; j < n; j += 16) {
+        const size_t m = n - j < 16 ? n - j : 16;
+        sum = v16_fma(v16_load_n(a + j, m), v16_load_n(b + j, m), sum);
+    }
+    return v16_sum(sum);
+}
+
+/* C (t, hd) (+)= Sᵀ (t, rows) B (rows, hd): the share of a block of queries in dk or dv. */
+static void add_transposed(const lsi_attention *p, const room *r, const float *s, size_t keys,
+                           size_t rows, const float *b, size_t b_row, float *c, int add)
+{
+    const lsi_gemm g = {.m = keys,
+                        .n = p->hd,
+                        .k = rows,
+                        .a = s,
+                        .a_row = 1,
+                        .a_col = r->ld,
+                        .b = b,
+                        .b_row = b_row,
+                        .b_col = 1,
+                        .start = add ? c : NULL,
+                        .ld_start = p->stride,
+                        .c = c,
+                        .ldc = p->stride};
+    LSI_K(gemm)(&g, r->gemm);
+}
+
+/* Scores and their gradients for a row: s becomes the probability as it met the values, ds the
+ * gradient of the scaled score. `delta` is dy · y. */
+static void backward_row(const lsi_attention *p, const room *r, size_t n, float *s, float *ds,
+                         float lse, float delta)
+{
+    exponentials(s, n, p->scale, lse);
+    const v16 minus = v16_set1(-delta), by = v16_set1(p->scale);
+    for (size_t j = 0; j < n; j += 16) {
+        const size_t m = n - j < 16 ? n - j : 16;
+        v16 prob = v16_load_n(s + j, m), grad = v16_load_n(ds + j, m);
+        if (p->dropout) {
+            v16 keep = v16_load_n(r->keep + j, m);
+            grad = v16_mul(grad, keep);
+            v16_store_n(s + j, v16_mul(prob, keep), m);
+        }
+        v16_store_n(ds + j, v16_mul(v16_mul(prob, v16_add(grad, minus)), by), m);
+    }
+}
+
+/* What a head reads and writes, each at its first element. */
+typedef struct head_grad {
+    const float *q, *k, *v, *y, *lse, *dy;
+    float *dq, *dk, *dv;
+} head_grad;
+
+static void backward_head(const lsi_attention *p, const room *r, size_t sample, size_t head,
+                          const head_grad *at)
+{
+    const size_t width = p->heads * p->hd;
+    LSI_K(tile_pack)(at->k, 1, p->stride, p->hd, p->t, r->kt);
+    LSI_K(tile_pack)(at->v, 1, p->stride, p->hd, p->t, r->vt);
+    LSI_K(tile_pack)(at->k, p->stride, 1, p->t, p->hd, r->k);
+    size_t written = 0; /* rows of dk and dv */
+    for (size_t i0 = 0; i0 < p->t; i0 += ROWS) {
+        const size_t rows = p->t - i0 < ROWS ? p->t - i0 : ROWS;
+        const size_t keys = seen(p, i0 + rows - 1);
+        const float *q = at->q + i0 * p->stride, *dy = at->dy + i0 * width;
+        multiply_packed(rows, keys, p->hd, q, p->stride, r->kt, p->hd, NULL, r->s, r->ld);
+        multiply_packed(rows, keys, p->hd, dy, width, r->vt, p->hd, NULL, r->ds, r->ld);
+        for (size_t i = 0; i < rows; i++) {
+            const size_t n = seen(p, i0 + i);
+            float *s = r->s + i * r->ld, *ds = r->ds + i * r->ld;
+            if (p->dropout)
+                draw_keep(p, r, sample, head, i0 + i, n);
+            backward_row(p, r, n, s, ds, at->lse[i0 + i],
+                         dot(p->hd, dy + i * width, at->y + (i0 + i) * width));
+            memset(s + n, 0, (keys - n) * sizeof *s);
+            memset(ds + n, 0, (keys - n) * sizeof *ds);
+        }
+        multiply_packed(rows, p->hd, keys, r->ds, r->ld, r->k, p->t, NULL, at->dq + i0 * p->stride,
+                        p->stride);
+        const size_t fresh = written * p->stride;
+        if (written) {
+            add_transposed(p, r, r->ds, written, rows, q, p->stride, at->dk, 1);
+            add_transposed(p, r, r->s, written, rows, dy, width, at->dv, 1);
+        }
+        if (keys > written) { /* keys that no earlier block saw start from zero */
+            add_transposed(p, r, r->ds + written, keys - written, rows, q, p->stride,
+                           at->dk + fresh, 0);
+            add_transposed(p, r, r->s + written, keys - written, rows, dy, width, at->dv + fresh,
+                           0);
+        }
+        written = keys;
+    }
+}
+
+static ls_status attention_grad(lsi_device *device, const lsi_attention *p, const float *q,
+                                const float *k, const float *v, const float *y, const float *lse,
+                                const float *dy, float *dq, float *dk, float *dv)
+{
+    room r;
+    LSI_TRY(take_room(device, p, 1, &r));
+    for (size_t n = 0; n < p->n; n++)
+        for (size_t h = 0; h < p->heads; h++) {
+            const size_t in = n * p->t * p->stride + h * p->hd;
+            const size_t out = n * p->t * p->heads * p->hd + h * p->hd;
+            const head_grad at = {
+                q + in,   k + in,  v + in,  y + out, lse + (n * p->heads + h) * p->t,
+                dy + out, dq + in, dk + in, dv + in};
+            backward_head(p, &r, n, h, &at);
+        }
+    return LS_OK;
+}
+
+void LSI_K(install_attention)(lsi_kernels *kernels)
+{
+    kernels->attention = attention;
+    kernels->attention_grad = attention_grad;
+}

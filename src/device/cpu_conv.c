@@ -1,0 +1,411 @@
+/* Convolutions on images (n, h, w, c): windows read in place, no matrix of patches.
+ *
+ * In a padded image the kw * c inputs of one row of a window are contiguous, and the window of the
+ * next pixel starts stride * c further on: the tile (cpu_tile.h) reads them where they lie, one
+ * segment for each row of the window.
+ *
+ * - forward: rows of the tile are pixels of one output row, B is the packed weight.
+ * - dx: each class of input pixels with the same remainder by the stride sees its own subset of the
+ *   window; for that class it is a forward convolution over dy with the flipped subset.
+ * - dw: rows of the tile are weights (kw * c of one row of the window), k runs over pixels.
+ *
+ * 1. Chains: forward over (kh, kw, c) ascending; dx over the taps from last to first, then o; dw over
+ *    (n, oh, ow) ascending.
+ * 2. With groups a segment is one tap: the channels of a group are contiguous in a pixel only.
+ */
+#include "base/status.h"
+#include "device/cpu.h"
+#include "device/cpu_gemm.h"
+#include "device/cpu_tile.h"
+
+/* A zero border around an image, so that windows need no edges. */
+typedef struct padded {
+    size_t h, w, c; /* with the border */
+    size_t top, left;
+} padded;
+
+static size_t padded_floats(const padded *p)
+{
+    return p->h * p->w * p->c;
+}
+
+/* One image (h, w, c) into the middle of a padded one; what does not fit is cut off. */
+static void pad_image(const padded *p, const float *x, size_t h, size_t w, float *to)
+{
+    const size_t line = p->w * p->c, left = p->left * p->c;
+    const size_t used_w = w < p->w - p->left ? w : p->w - p->left;
+    const size_t used_h = h < p->h - p->top ? h : p->h - p->top;
+    const size_t body = used_w * p->c, right = line - left - body;
+    memset(to, 0, p->top * line * sizeof *to);
+    for (size_t y = 0; y < used_h; y++) {
+        float *row = to + (p->top + y) * line;
+        memset(row, 0, left * sizeof *row);
+        memcpy(row + left, x + y * w * p->c, body * sizeof *row);
+        memset(row + left + body, 0, right * sizeof *row);
+    }
+    memset(to + (p->top + used_h) * line, 0, (p->h - p->top - used_h) * line * sizeof *to);
+}
+
+/* A convolution without border over a padded image, of one group: the common core of forward and dx.
+ * Output pixel (y, x) reads the window at (y * step_h, x * step_w). */
+typedef struct window {
+    const padded *image;
+    size_t taps_h, taps_w, step_h, step_w;
+    size_t c0, c;             /* channels of the image that it reads */
+    size_t n;                 /* output channels */
+    size_t out_h, out_w;      /* pixels to compute */
+    size_t out_line, out_row; /* floats from one output row, and pixel, to the next */
+    const float *weight;      /* packed: taps_h * taps_w * c rows of n */
+    int add, relu;
+    const float *bias;
+} window;
+
+#define MAX_SEGMENTS ((size_t)256)
+
+/* Where the segments of the window lie, floats from its first; returns their number. */
+static size_t segment_places(const window *w, size_t *place, size_t *k)
+{
+    const int whole_rows = w->c == w->image->c;
+    const size_t across = whole_rows ? 1 : w->taps_w;
+    size_t count = 0;
+    for (size_t y = 0; y < w->taps_h; y++)
+        for (size_t x = 0; x < across; x++)
+            place[count++] = (y * w->image->w + x) * w->image->c;
+    *k = whole_rows ? w->taps_w * w->c : w->c;
+    return count;
+}
+
+static void finish(const window *w, float *y, size_t pixels, size_t n0, size_t cols)
+{
+    for (size_t i = 0; i < pixels; i++)
+        for (size_t j = 0; j < cols; j += 16) {
+            const size_t m = cols - j < 16 ? cols - j : 16;
+            v16 v = v16_load_n(y + i * w->out_row + j, m);
+            if (w->bias)
+                v = v16_add(v, v16_load_n(w->bias + n0 + j, m));
+            if (w->relu)
+                v = v16_max(v, v16_zero());
+            v16_store_n(y + i * w->out_row + j, v, m);
+        }
+}
+
+/* The window over one image, a band of output channels at a time. */
+static void slide(const window *w, const float *image, const size_t *place, size_t segments,
+                  size_t k, float *y)
+{
+    const size_t per_strip = (w->out_w + TILE_ROWS - 1) / TILE_ROWS;
+    const size_t strip = (w->out_w + per_strip - 1) / per_strip; /* of even length */
+    lsi_tile t = {.k = k,
+                  .segments = segments,
+                  .place = place,
+                  .a_row = w->step_w * w->image->c,
+                  .a_col = 1,
+                  .ld_start = w->out_row,
+                  .ldc = w->out_row};
+    for (size_t j = 0, width; j < w->n; j += width) {
+        t.width = t.b_row = width = tile_width(w->n - j);
+        t.cols = w->n - j < width ? w->n - j : width;
+        t.b = w->weight + j * segments * k;
+        for (size_t oy = 0; oy < w->out_h; oy++)
+            for (size_t ox = 0; ox < w->out_w; ox += strip) {
+                t.rows = w->out_w - ox < strip ? w->out_w - ox : strip;
+                t.a = image + (oy * w->step_h * w->image->w + ox * w->step_w) * w->image->c + w->c0;
+                t.c = y + oy * w->out_line + ox * w->out_row + j;
+                t.start = w->add ? t.c : NULL;
+                LSI_K(tile)(&t);
+                if (w->bias || w->relu)
+                    finish(w, t.c, t.rows, j, t.cols);
+            }
+    }
+}
+
+static ls_status too_large(const lsi_conv *p)
+{
+    return lsi_fail(LS_ERR_UNSUPPORTED, "use a smaller kernel", "conv2d",
+                    "a kernel of %zu x %zu is too large", p->kh, p->kw);
+}
+
+static ls_status forward_general(lsi_device *device, const lsi_conv *p, const float *x,
+                                 const float *weight, const float *bias, float *y)
+{
+    const size_t c = p->c / p->groups, o = p->o / p->groups, taps = p->kh * p->kw;
+    const padded image = {.h = (p->oh - 1) * p->stride_h + p->kh,
+                          .w = (p->ow - 1) * p->stride_w + p->kw,
+                          .c = p->c,
+                          .top = p->pad_h,
+                          .left = p->pad_w};
+    const size_t packed = tile_packed(taps * c, o);
+    void *scratch;
+    LSI_TRY(lsi_device_scratch(device, (packed * p->groups + padded_floats(&image)) * sizeof(float),
+                               &scratch));
+    float *room = scratch, *pad = room + packed * p->groups;
+    for (size_t g = 0; g < p->groups; g++)
+        LSI_K(tile_pack)(weight + g * o, p->o, 1, taps * c, o, room + g * packed);
+    for (size_t n = 0; n < p->n; n++) {
+        pad_image(&image, x + n * p->h * p->w * p->c, p->h, p->w, pad);
+        for (size_t g = 0; g < p->groups; g++) {
+            window w = {.image = &image,
+                        .taps_h = p->kh,
+                        .taps_w = p->kw,
+                        .step_h = p->stride_h,
+                        .step_w = p->stride_w,
+                        .c0 = g * c,
+                        .c = c,
+                        .n = o,
+                        .out_h = p->oh,
+                        .out_w = p->ow,
+                        .out_line = p->ow * p->o,
+                        .out_row = p->o,
+                        .weight = room + g * packed,
+                        .relu = p->relu,
+                        .bias = bias ? bias + g * o : NULL};
+            size_t place[MAX_SEGMENTS], k, segments = segment_places(&w, place, &k);
+            slide(&w, pad, place, segments, k, y + n * p->oh * p->ow * p->o + g * o);
+        }
+    }
+    return LS_OK;
+}
+
+/* One dimension of a class of input pixels, those with remainder r by the stride. */
+typedef struct phase {
+    size_t first;  /* tap: taps are first, first + stride, … */
+    size_t taps;   /* how many; 0: no output depends on these pixels */
+    size_t start;  /* first pixel of the class */
+    size_t count;  /* pixels of the class */
+    size_t origin; /* output pixel under the first tap at the first pixel */
+} phase;
+
+static phase find_phase(size_t r, size_t size, size_t stride, size_t pad, size_t kernel)
+{
+    phase f = {.first = (r + pad) % stride, .start = r};
+    f.taps = kernel > f.first ? (kernel - f.first + stride - 1) / stride : 0;
+    f.count = size > r ? (size - r + stride - 1) / stride : 0;
+    f.origin = (r + pad) / stride; /* (r + pad - first) / stride, for first is the remainder */
+    return f;
+}
+
+/* The weights of a phase as rows of (tap from last to first, o), columns c, for one group. */
+static void flip_weight(const lsi_conv *p, const phase *fh, const phase *fw, size_t g,
+                        const float *weight, float *to)
+{
+    const size_t c = p->c / p->groups, o = p->o / p->groups;
+    for (size_t y = 0; y < fh->taps; y++)
+        for (size_t x = 0; x < fw->taps; x++) {
+            const size_t kh = fh->first + (fh->taps - 1 - y) * p->stride_h;
+            const size_t kw = fw->first + (fw->taps - 1 - x) * p->stride_w;
+            const float *from = weight + (kh * p->kw + kw) * c * p->o + g * o;
+            for (size_t j = 0; j < o; j++, to += c)
+                for (size_t i = 0; i < c; i++)
+                    to[i] = from[i * p->o + j];
+        }
+}
+
+/* Clear what no output depends on. */
+static void clear_phase(const lsi_conv *p, const phase *fh, const phase *fw, float *dx)
+{
+    for (size_t y = fh->start; y < p->h; y += p->stride_h)
+        for (size_t x = fw->start; x < p->w; x += p->stride_w)
+            memset(dx + (y * p->w + x) * p->c, 0, p->c * sizeof *dx);
+}
+
+/* dx of one image for one phase and group. `pad` is the padded dy. */
+static void dx_phase(const lsi_conv *p, const phase *fh, const phase *fw, size_t g,
+                     const padded *border, const float *pad, const float *packed, float *dx,
+                     int add)
+{
+    const size_t c = p->c / p->groups, o = p->o / p->groups;
+    if (!fh->count || !fw->count)
+        return;
+    if (!fh->taps || !fw->taps) {
+        if (!add && g == 0)
+            clear_phase(p, fh, fw, dx);
+        return;
+    }
+    const window w = {.image = border,
+                      .taps_h = fh->taps,
+                      .taps_w = fw->taps,
+                      .step_h = 1,
+                      .step_w = 1,
+                      .c0 = g * o,
+                      .c = o,
+                      .n = c,
+                      .out_h = fh->count,
+                      .out_w = fw->count,
+                      .out_line = p->stride_h * p->w * p->c,
+                      .out_row = p->stride_w * p->c,
+                      .weight = packed,
+                      .add = add};
+    size_t place[MAX_SEGMENTS], k, segments = segment_places(&w, place, &k);
+    /* Row q of dy lies at q + top of the padded one; the first window starts at its last tap. */
+    const size_t y = fh->origin + border->top - (fh->taps - 1);
+    const size_t x = fw->origin + border->left - (fw->taps - 1);
+    slide(&w, pad + (y * border->w + x) * border->c, place, segments, k,
+          dx + (fh->start * p->w + fw->start) * p->c + g * c);
+}
+
+/* The border of dy that every phase finds room in. */
+static padded find_border(const lsi_conv *p)
+{
+    padded b = {.c = p->o,
+                .top = (p->kh + p->stride_h - 1) / p->stride_h - 1,
+                .left = (p->kw + p->stride_w - 1) / p->stride_w - 1};
+    b.h = b.top + (p->h - 1 + p->pad_h) / p->stride_h + 1;
+    b.w = b.left + (p->w - 1 + p->pad_w) / p->stride_w + 1;
+    return b;
+}
+
+static ls_status dx_general(lsi_device *device, const lsi_conv *p, const float *dy,
+                            const float *weight, float *dx, int add)
+{
+    const size_t c = p->c / p->groups, o = p->o / p->groups, phases = p->stride_h * p->stride_w;
+    const size_t taps_h = (p->kh + p->stride_h - 1) / p->stride_h;
+    const size_t taps_w = (p->kw + p->stride_w - 1) / p->stride_w;
+    const padded border = find_border(p);
+    const size_t rows = taps_h * taps_w * o, packed = tile_packed(rows, c);
+    void *scratch;
+    LSI_TRY(lsi_device_scratch(device,
+                               (packed * phases * p->groups + rows * c + padded_floats(&border)) *
+                                   sizeof(float),
+                               &scratch));
+    float *all = scratch, *flat = all + packed * phases * p->groups, *pad = flat + rows * c;
+    for (size_t n = 0; n < p->n; n++) {
+        pad_image(&border, dy + n * p->oh * p->ow * p->o, p->oh, p->ow, pad);
+        float *at = all;
+        for (size_t f = 0; f < phases; f++) {
+            const phase fh = find_phase(f / p->stride_w, p->h, p->stride_h, p->pad_h, p->kh);
+            const phase fw = find_phase(f % p->stride_w, p->w, p->stride_w, p->pad_w, p->kw);
+            for (size_t g = 0; g < p->groups; g++, at += packed) {
+                if (n == 0) {
+                    flip_weight(p, &fh, &fw, g, weight, flat);
+                    LSI_K(tile_pack)(flat, c, 1, fh.taps * fw.taps * o, c, at);
+                }
+                dx_phase(p, &fh, &fw, g, &border, pad, at, dx + n * p->h * p->w * p->c, add);
+            }
+        }
+    }
+    return LS_OK;
+}
+
+/* dw of one image and group: for each row of the window (each tap, with groups) a product of its
+ * inputs, transposed, and dy, whose rows are dy_row floats apart. */
+static void dw_image(const lsi_conv *p, const padded *image, size_t g, const float *pad,
+                     const size_t *place, const float *dy, size_t dy_row, int packed, float *dw,
+                     int add)
+{
+    const size_t c = p->c / p->groups, o = p->o / p->groups;
+    const size_t across = p->groups == 1 ? 1 : p->kw, m = p->groups == 1 ? p->kw * c : c;
+    const size_t strips = (m + TILE_ROWS - 1) / TILE_ROWS, strip = (m + strips - 1) / strips;
+    lsi_tile t = {.k = p->ow,
+                  .segments = p->oh,
+                  .place = place,
+                  .a_row = 1,
+                  .a_col = p->stride_w * p->c,
+                  .ld_start = p->o,
+                  .ldc = p->o};
+    for (size_t tap = 0; tap < p->kh * across; tap++) {
+        const size_t y = tap / across, x = tap % across;
+        const float *corner = pad + (y * image->w + x) * p->c + g * c;
+        float *to = dw + (y * p->kw + x) * c * p->o + g * o;
+        for (size_t j = 0, width; j < o; j += width) {
+            t.width = width = tile_width(o - j);
+            t.cols = o - j < width ? o - j : width;
+            t.b = packed ? dy + j * p->oh * p->ow : dy + j;
+            t.b_row = packed ? width : dy_row;
+            for (size_t i = 0; i < m; i += strip) {
+                t.rows = m - i < strip ? m - i : strip;
+                t.a = corner + i;
+                t.c = to + i * p->o + j;
+                t.start = add ? t.c : NULL;
+                LSI_K(tile)(&t);
+            }
+        }
+    }
+}
+
+static ls_status dw_general(lsi_device *device, const lsi_conv *p, const float *x, const float *dy,
+                            float *dw, int add)
+{
+    const size_t o = p->o / p->groups, pixels = p->oh * p->ow;
+    const padded image = {.h = (p->oh - 1) * p->stride_h + p->kh,
+                          .w = (p->ow - 1) * p->stride_w + p->kw,
+                          .c = p->c,
+                          .top = p->pad_h,
+                          .left = p->pad_w};
+    const int packs = o % LANES != 0; /* else a vector past the last channel could be read */
+    const size_t packed = packs ? tile_packed(pixels, o) : 0;
+    const size_t places = (p->oh * sizeof(size_t) + 63) / 64 * 64;
+    void *scratch;
+    LSI_TRY(lsi_device_scratch(device, places + (padded_floats(&image) + packed) * sizeof(float),
+                               &scratch));
+    size_t *place = scratch;
+    float *pad = (float *)((char *)scratch + places), *room = pad + padded_floats(&image);
+    for (size_t y = 0; y < p->oh; y++)
+        place[y] = y * p->stride_h * image.w * p->c;
+    if (p->n == 0 && !add)
+        memset(dw, 0, p->kh * p->kw * p->c / p->groups * p->o * sizeof *dw);
+    for (size_t n = 0; n < p->n; n++) {
+        pad_image(&image, x + n * p->h * p->w * p->c, p->h, p->w, pad);
+        for (size_t g = 0; g < p->groups; g++) {
+            const float *from = dy + n * pixels * p->o + g * o;
+            if (packs)
+                LSI_K(tile_pack)(from, p->o, 1, pixels, o, room);
+            dw_image(p, &image, g, pad, place, packs ? room : from, p->o, packs, dw, add || n > 0);
+        }
+    }
+    return LS_OK;
+}
+
+/* A kernel of one pixel is a linear layer on pixels. */
+static int is_linear(const lsi_conv *p)
+{
+    return p->kh == 1 && p->kw == 1 && p->stride_h == 1 && p->stride_w == 1 && p->pad_h == 0 &&
+           p->pad_w == 0 && p->groups == 1;
+}
+
+static lsi_linear as_linear(const lsi_conv *p)
+{
+    return (lsi_linear){.rows = p->n * p->h * p->w,
+                        .in = p->c,
+                        .out = p->o,
+                        .act = p->relu ? LSI_ACT_RELU : LSI_ACT_NONE};
+}
+
+static ls_status conv2d(lsi_device *device, const lsi_conv *p, const float *x, const float *weight,
+                        const float *bias, float *y)
+{
+    if (is_linear(p)) {
+        const lsi_linear l = as_linear(p);
+        return LSI_K(linear)(device, &l, x, weight, bias, NULL, NULL, y);
+    }
+    return p->kh * p->kw > MAX_SEGMENTS ? too_large(p)
+                                        : forward_general(device, p, x, weight, bias, y);
+}
+
+static ls_status conv2d_dx(lsi_device *device, const lsi_conv *p, const float *dy,
+                           const float *weight, float *dx, int add)
+{
+    if (is_linear(p)) {
+        const lsi_linear l = as_linear(p);
+        return LSI_K(linear_dx)(device, &l, dy, weight, NULL, dx, add);
+    }
+    return p->kh * p->kw > MAX_SEGMENTS ? too_large(p) : dx_general(device, p, dy, weight, dx, add);
+}
+
+static ls_status conv2d_dw(lsi_device *device, const lsi_conv *p, const float *x, const float *dy,
+                           float *dweight, float *dbias, int add)
+{
+    if (is_linear(p)) {
+        const lsi_linear l = as_linear(p);
+        return LSI_K(linear_dw)(device, &l, x, dy, dweight, dbias, add);
+    }
+    if (dbias)
+        LSI_K(column_sums)(p->n * p->oh * p->ow, p->o, dy, p->o, dbias, add);
+    return dw_general(device, p, x, dy, dweight, add);
+}
+
+void LSI_K(install_conv)(lsi_kernels *kernels)
+{
+    kernels->conv2d = conv2d;
+    kernels->conv2d_dx = conv2d_dx;
+    kernels->conv2d_dw = conv2d_dw;
+}

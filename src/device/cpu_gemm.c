@@ -1,0 +1,170 @@
+/* Matrix products in blocks (cpu_gemm.h).
+ *
+ * The blocking is that of Goto and van de Geijn, "Anatomy of high-performance matrix
+ * multiplication", TOMS 2008, with the two inner loops exchanged: a block of B (KC x NC) is packed
+ * into panels and stays in the second cache, and a strip of TILE_ROWS rows of A, in the first, meets
+ * one panel after the other.
+ *
+ * 1. Whatever is cut, each element sees its k in ascending order, from where the last block left
+ *    it in C: one chain.
+ * 2. A is packed only when reading it in place would be slow: transposed, or with rows so far apart
+ *    that they fight for the same cache set.
+ * 3. The first strip packs B on its way, where B lies by rows.
+ */
+#include "device/cpu_gemm.h"
+#include "device/cpu_tile.h"
+#include "device/vec_act.h"
+
+#define KC LSI_GEMM_KC
+#define NC LSI_GEMM_NC
+#define MC LSI_GEMM_MC
+#define A_PAD 16        /* floats between the rows of a copy of A */
+#define SET_STRIDE 1024 /* floats: rows a multiple of this apart share one set of the first cache */
+#define WORTH_COPYING (2 * TILE_COLS) /* columns of C, from which on a copy of A pays */
+
+/* How the tiles find a block of A. */
+typedef struct block_a {
+    const float *at;
+    size_t row, col, strip; /* strip: floats from one TILE_ROWS to the next */
+} block_a;
+
+static block_a take_a(const lsi_gemm *g, size_t i0, size_t m, size_t k0, size_t k, float *room)
+{
+    const float *from = g->a + i0 * g->a_row + k0 * g->a_col;
+    if (g->a_col != 1) { /* transposed: TILE_ROWS side by side, one after the other for each k */
+        for (size_t i = 0; i < m; i += TILE_ROWS) {
+            const size_t rows = m - i < TILE_ROWS ? m - i : TILE_ROWS;
+            float *to = room + i * k;
+            if (rows == TILE_ROWS)
+                for (size_t p = 0; p < k; p++)
+                    memcpy(to + p * TILE_ROWS, from + p * g->a_col + i, TILE_ROWS * sizeof *to);
+            else
+                for (size_t p = 0; p < k; p++)
+                    memcpy(to + p * TILE_ROWS, from + p * g->a_col + i, rows * sizeof *to);
+        }
+        return (block_a){room, 1, TILE_ROWS, TILE_ROWS * k};
+    }
+    if (g->a_row % SET_STRIDE == 0 && m > TILE_ROWS && g->n > WORTH_COPYING) {
+        for (size_t i = 0; i < m; i++)
+            memcpy(room + i * (k + A_PAD), from + i * g->a_row, k * sizeof *room);
+        return (block_a){room, k + A_PAD, 1, TILE_ROWS * (k + A_PAD)};
+    }
+    return (block_a){from, g->a_row, 1, TILE_ROWS * g->a_row};
+}
+
+/* Bias, activation and the rest on a finished tile, while it is in the first cache. */
+static void finish(const lsi_gemm *g, size_t i0, size_t rows, size_t j0, size_t cols)
+{
+    for (size_t i = i0; i < i0 + rows; i++)
+        for (size_t j = j0; j < j0 + cols; j += 16) {
+            const size_t n = j0 + cols - j < 16 ? j0 + cols - j : 16, at = i * g->ldc + j;
+            v16 x = v16_load_n(g->c + at, n);
+            if (g->bias)
+                x = v16_add(x, v16_load_n(g->bias + j, n));
+            if (g->pre)
+                v16_store_n(g->pre + at, x, n);
+            if (g->before)
+                x = v16_mul(x, v16_act_grad(g->act, v16_load_n(g->before + at, n)));
+            else
+                x = v16_act(g->act, x);
+            v16_store_n(g->c + at, x, n);
+        }
+}
+
+void LSI_K(column_sums)(size_t rows, size_t n, const float *x, size_t ld, float *sums, int add)
+{
+    for (size_t j = 0; j < n;
+         j += 64) { /* four chains at a time hide the latency of the additions */
+        v16 sum[4];
+        size_t cols[4];
+        for (size_t v = 0; v < 4; v++) {
+            const size_t from = j + v * 16;
+            cols[v] = from >= n ? 0 : n - from < 16 ? n - from : 16;
+            sum[v] = add ? v16_load_n(sums + from, cols[v]) : v16_zero();
+        }
+        for (size_t r = 0; r < rows; r++)
+            for (size_t v = 0; v < 4; v++)
+                if (cols[v])
+                    sum[v] = v16_add(sum[v], v16_load_n(x + r * ld + j + v * 16, cols[v]));
+        for (size_t v = 0; v < 4; v++)
+            if (cols[v])
+                v16_store_n(sums + j + v * 16, sum[v], cols[v]);
+    }
+}
+
+/* One k-block of the product: which part, and whether it is the first or the last of its chain. */
+typedef struct k_block {
+    size_t k0, k;
+    int first, last;
+} k_block;
+
+/* The first strip packs the panel at column j of the product, by itself or on the way of the tile. */
+static void pack_panel(const lsi_gemm *g, const k_block *kb, lsi_tile *t, size_t j, float *packed)
+{
+    const float *from = g->b + kb->k0 * g->b_row + j * g->b_col;
+    if (g->b_col == 1 && t->cols == TILE_COLS && t->rows == TILE_ROWS) {
+        t->keep = g->m > TILE_ROWS || g->sums ? packed : NULL;
+        t->b = from;
+        t->b_row = g->b_row;
+    } else {
+        LSI_K(tile_pack)(from, g->b_row, g->b_col, kb->k, t->cols, packed);
+    }
+}
+
+/* One strip of C, from row i on: t has its rows and A; the panels of B come one after the other. */
+static void strip(const lsi_gemm *g, const k_block *kb, lsi_tile *t, size_t i, size_t j0, size_t n,
+                  float *packed)
+{
+    const int after = kb->last && (g->bias || g->pre || g->before || g->act != LSI_ACT_NONE);
+    const float *from = kb->first ? g->start : g->c;
+    t->ld_start = kb->first ? g->ld_start : g->ldc;
+    for (size_t j = 0, width; j < n; j += width) {
+        float *panel = packed + j * kb->k;
+        t->width = t->b_row = width = tile_width(n - j);
+        t->cols = n - j < width ? n - j : width;
+        t->b = panel;
+        t->c = g->c + i * g->ldc + j0 + j;
+        t->start = from ? from + i * t->ld_start + j0 + j : NULL;
+        if (i == 0)
+            pack_panel(g, kb, t, j0 + j, panel);
+        LSI_K(tile)(t);
+        t->keep = NULL;
+        if (i == 0 && g->sums)
+            LSI_K(column_sums)
+        (kb->k, t->cols, panel, width, g->sums + j0 + j, g->add_sums || !kb->first);
+        if (after)
+            finish(g, i, t->rows, j0 + j, t->cols);
+    }
+}
+
+/* All rows of C for columns [j0, j0 + n) and one k-block. */
+static void columns(const lsi_gemm *g, const k_block *kb, size_t j0, size_t n, float *packed,
+                    float *room)
+{
+    lsi_tile t = {.k = kb->k, .segments = 1, .ldc = g->ldc};
+    for (size_t i0 = 0; i0 < g->m; i0 += MC) {
+        const size_t m = g->m - i0 < MC ? g->m - i0 : MC;
+        const block_a block = take_a(g, i0, m, kb->k0, kb->k, room);
+        t.a_row = block.row;
+        t.a_col = block.col;
+        for (size_t i = 0; i < m; i += TILE_ROWS) {
+            t.rows = m - i < TILE_ROWS ? m - i : TILE_ROWS;
+            t.a = block.at + i / TILE_ROWS * block.strip;
+            strip(g, kb, &t, i0 + i, j0, n, packed);
+        }
+    }
+}
+
+void LSI_K(gemm)(const lsi_gemm *g, float *scratch)
+{
+    for (size_t j = 0; j < g->n; j += NC) {
+        k_block kb = {0, 0, 1, 0};
+        do { /* once also for k == 0, which gives the start */
+            kb.k = g->k - kb.k0 < KC ? g->k - kb.k0 : KC;
+            kb.last = kb.k0 + kb.k == g->k;
+            columns(g, &kb, j, g->n - j < NC ? g->n - j : NC, scratch, scratch + KC * NC);
+            kb.k0 += kb.k;
+            kb.first = 0;
+        } while (!kb.last);
+    }
+}

@@ -1,0 +1,56 @@
+/* Matrix products for the files of the cpu device.
+ *
+ * C (m, n) = chain over k of fma(A[i][k], B[k][j], acc), ascending, from acc = start[i][j] or 0:
+ * each element is one chain, so the bits depend on neither blocking nor m and n nor the instruction
+ * set. That is why this is ours: libraries choose blocking and kernels by the sizes (oneDNN 2.6 on
+ * AVX2 gives a row other bits when m changes), and a sample's result would depend on its neighbours
+ * in the batch.
+ */
+#ifndef LSI_DEVICE_CPU_GEMM_H
+#define LSI_DEVICE_CPU_GEMM_H
+
+#include "device/kernels.h"
+#include "device/vec.h"
+
+/* Element (i, k) of A lies at a[i * a_row + k * a_col], of B at b[k * b_row + j * b_col]; one of each
+ * pair of strides is 1. C's rows are ldc apart. */
+typedef struct lsi_gemm {
+    size_t m, n, k;
+    const float *a;
+    size_t a_row, a_col;
+    const float *b;
+    size_t b_row, b_col;
+    const float *start; /* rows ld_start apart; may be c; NULL: from zero */
+    size_t ld_start;
+    float *c;
+    size_t ldc;
+    /* then, on the finished element: */
+    const float *bias; /* (n), added; NULL: none */
+    float *pre;        /* rows ldc apart: a copy before act; NULL: none */
+    lsi_act act;
+    const float *before; /* rows ldc apart: c *= act'(before) instead of act; NULL: no */
+    /* and beside it: */
+    float *sums;  /* (n): the sums of B's columns, in ascending k; NULL: none */
+    int add_sums; /* from their old values */
+} lsi_gemm;
+
+#define LSI_GEMM_KC ((size_t)256)
+#define LSI_GEMM_NC ((size_t)1024)
+#define LSI_GEMM_MC ((size_t)224)
+/* Floats of scratch that a product needs, whatever its sizes. */
+#define LSI_GEMM_SCRATCH (LSI_GEMM_KC * LSI_GEMM_NC + (LSI_GEMM_MC + 32) * (LSI_GEMM_KC + 16))
+
+void LSI_K(gemm)(const lsi_gemm *gemm, float *scratch);
+
+/* sums (n) (+)= the sums of the columns of x (rows, n), rows ld apart, in ascending order. */
+void LSI_K(column_sums)(size_t rows, size_t n, const float *x, size_t ld, float *sums, int add);
+
+/* The kernels of linear layers, for 1 x 1 convolutions. */
+ls_status LSI_K(linear)(lsi_device *, const lsi_linear *, const float *x, const float *w,
+                        const float *bias, const float *residual, float *pre, float *y);
+ls_status LSI_K(linear_dx)(lsi_device *, const lsi_linear *, const float *dy, const float *w,
+                           const float *before, float *dx, int add);
+ls_status LSI_K(linear_dw)(lsi_device *, const lsi_linear *, const float *x, const float *dy,
+                           float *dw, float *dbias, int add);
+
+#endif

@@ -1,0 +1,86 @@
+/* A tile of 16 x 16 floats, rows to columns, in registers. */
+#ifndef LSI_DEVICE_VEC_TRANSPOSE_H
+#define LSI_DEVICE_VEC_TRANSPOSE_H
+
+#include "device/vec.h"
+
+#if defined(LSI_VEC_AVX512)
+/* Pairs of floats, pairs of pairs, then quarters of registers twice: 64 shuffles. */
+LSI_VEC void v16_transpose(v16 r[16])
+{
+    __m512 t[16];
+#pragma GCC unroll 4
+    for (int i = 0; i < 16; i += 4) {
+        const __m512 a = _mm512_unpacklo_ps(r[i], r[i + 1]), b = _mm512_unpackhi_ps(r[i], r[i + 1]);
+        const __m512 c = _mm512_unpacklo_ps(r[i + 2], r[i + 3]);
+        const __m512 d = _mm512_unpackhi_ps(r[i + 2], r[i + 3]);
+        t[i] = _mm512_shuffle_ps(a, c, 0x44);
+        t[i + 1] = _mm512_shuffle_ps(a, c, 0xee);
+        t[i + 2] = _mm512_shuffle_ps(b, d, 0x44);
+        t[i + 3] = _mm512_shuffle_ps(b, d, 0xee);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        const __m512 a = _mm512_shuffle_f32x4(t[i], t[i + 4], 0x88);
+        const __m512 b = _mm512_shuffle_f32x4(t[i + 8], t[i + 12], 0x88);
+        const __m512 c = _mm512_shuffle_f32x4(t[i], t[i + 4], 0xdd);
+        const __m512 d = _mm512_shuffle_f32x4(t[i + 8], t[i + 12], 0xdd);
+        r[i] = _mm512_shuffle_f32x4(a, b, 0x88);
+        r[i + 4] = _mm512_shuffle_f32x4(c, d, 0x88);
+        r[i + 8] = _mm512_shuffle_f32x4(a, b, 0xdd);
+        r[i + 12] = _mm512_shuffle_f32x4(c, d, 0xdd);
+    }
+}
+
+#elif defined(LSI_VEC_AVX2)
+LSI_VEC void v16_transpose8(__m256 r[8])
+{
+    __m256 t[8];
+#pragma GCC unroll 2
+    for (int i = 0; i < 8; i += 4) {
+        const __m256 a = _mm256_unpacklo_ps(r[i], r[i + 1]), b = _mm256_unpackhi_ps(r[i], r[i + 1]);
+        const __m256 c = _mm256_unpacklo_ps(r[i + 2], r[i + 3]);
+        const __m256 d = _mm256_unpackhi_ps(r[i + 2], r[i + 3]);
+        t[i] = _mm256_shuffle_ps(a, c, 0x44);
+        t[i + 1] = _mm256_shuffle_ps(a, c, 0xee);
+        t[i + 2] = _mm256_shuffle_ps(b, d, 0x44);
+        t[i + 3] = _mm256_shuffle_ps(b, d, 0xee);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        r[i] = _mm256_permute2f128_ps(t[i], t[i + 4], 0x20);
+        r[i + 4] = _mm256_permute2f128_ps(t[i], t[i + 4], 0x31);
+    }
+}
+/* Four tiles of 8 x 8; those off the diagonal change places. */
+LSI_VEC void v16_transpose(v16 r[16])
+{
+    __m256 q[4][8];
+    for (int i = 0; i < 8; i++) {
+        q[0][i] = r[i].l;
+        q[1][i] = r[i].h;
+        q[2][i] = r[i + 8].l;
+        q[3][i] = r[i + 8].h;
+    }
+    for (int i = 0; i < 4; i++)
+        v16_transpose8(q[i]);
+    for (int i = 0; i < 8; i++) {
+        r[i] = (v16){q[0][i], q[2][i]};
+        r[i + 8] = (v16){q[1][i], q[3][i]};
+    }
+}
+
+#else
+LSI_VEC void v16_transpose(v16 r[16])
+{
+    for (int i = 0; i < 16; i++) {
+        for (int j = 0; j < i; j++) {
+            const float other = r[i].f[j];
+            r[i].f[j] = r[j].f[i];
+            r[j].f[i] = other;
+        }
+    }
+}
+#endif
+
+#endif
