@@ -1,0 +1,383 @@
+/* What the contract of kernels.h says about bits, for every instruction set.
+ *
+ * 1. Products are chains of fused multiply-adds in ascending order, whatever the blocking.
+ * 2. A sample's result does not depend on how many others run with it, nor on its place.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/philox.h"
+#include "device/kernels.h"
+
+static float *numbers(size_t n, uint32_t seed)
+{
+    const uint32_t key[2] = {seed, 0}, counter[4] = {0};
+    float *x = malloc((n ? n : 1) * sizeof *x);
+    assert_non_null(x);
+    lsi_philox_fill_uniform(counter, key, 0, x, n);
+    for (size_t i = 0; i < n; i++)
+        x[i] = (x[i] - 0.5f) * 3.4f;
+    return x;
+}
+
+static float *copied(const float *x, size_t n)
+{
+    float *y = malloc(n * sizeof *y);
+    assert_non_null(y);
+    memcpy(y, x, n * sizeof *y);
+    return y;
+}
+
+static void expect_bits(const char *what, const char *isa, const float *got, const float *expected,
+                        size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (memcmp(&got[i], &expected[i], sizeof *got))
+            fail_msg("%s of %s: [%zu] of %zu is %.9g, not %.9g", what, isa, i, n, (double)got[i],
+                     (double)expected[i]);
+}
+
+/* Call fn with a device for each usable instruction set. */
+static void each_set(void (*fn)(lsi_device *device))
+{
+    lsi_device *device;
+    assert_int_equal(lsi_device_open("cpu", &device), LS_OK);
+    for (int i = 0; i < lsi_isa_count(); i++) {
+        if (!lsi_isa_usable(i))
+            continue;
+        device->k = lsi_isa_kernels(i);
+        fn(device);
+    }
+    lsi_device_close(device);
+}
+
+/* ---- chains --------------------------------------------------------------------------------- */
+
+/* C (m, n) = chain over k of A (m, k) B (k, n), from `start` or zero; strides as given. */
+static void chains(size_t m, size_t n, size_t k, const float *a, size_t a_row, size_t a_col,
+                   const float *b, size_t b_row, size_t b_col, const float *start, float *c)
+{
+    for (size_t i = 0; i < m; i++)
+        for (size_t j = 0; j < n; j++) {
+            float acc = start ? start[i * n + j] : 0.0f;
+            for (size_t p = 0; p < k; p++)
+                acc = fmaf(a[i * a_row + p * a_col], b[p * b_row + j * b_col], acc);
+            c[i * n + j] = acc;
+        }
+}
+
+static void linear_chains(lsi_device *device)
+{
+    static const size_t shapes[][3] = {{31, 1024, 70}, {300, 20, 40}, {520, 9, 17},  {5, 300, 1040},
+                                       {1, 1, 1},      {17, 300, 33}, {230, 40, 20}, {3, 5, 1050},
+                                       {15, 513, 31},  {29, 64, 96},  {8, 1024, 70}, {5, 7, 2}};
+    for (size_t s = 0; s < 2 * sizeof shapes / sizeof *shapes; s++) {
+        const size_t rows = shapes[s / 2][0], in = shapes[s / 2][1], out = shapes[s / 2][2];
+        const int turned = s % 2;
+        const lsi_linear p = {.rows = rows, .in = in, .out = out, .transposed = turned};
+        const size_t w_in = turned ? 1 : out, w_out = turned ? in : 1; /* strides */
+        float *x = numbers(rows * in, 1), *w = numbers(in * out, 2), *y = numbers(rows * out, 3);
+        float *dx = numbers(rows * in, 4), *dw = numbers(in * out, 5), *dwt = numbers(in * out, 6);
+        float *e = numbers(rows * out, 7), *dy = copied(y, rows * out);
+
+        chains(rows, out, in, x, in, 1, w, w_in, w_out, dy, e); /* the residual is y itself */
+        assert_int_equal(device->k->linear(device, &p, x, w, NULL, y, NULL, y), LS_OK);
+        expect_bits("linear", device->k->isa, y, e, rows * out);
+
+        free(e);
+        e = numbers(rows * in, 8);
+        chains(rows, in, out, dy, out, 1, w, w_out, w_in, NULL, e);
+        assert_int_equal(device->k->linear_dx(device, &p, dy, w, NULL, dx, 0), LS_OK);
+        expect_bits("linear_dx", device->k->isa, dx, e, rows * in);
+        float *twice = numbers(rows * in, 9);
+        chains(rows, in, out, dy, out, 1, w, w_out, w_in, e, twice);
+        assert_int_equal(device->k->linear_dx(device, &p, dy, w, NULL, dx, 1), LS_OK);
+        expect_bits("linear_dx, added", device->k->isa, dx, twice, rows * in);
+
+        chains(in, out, rows, x, 1, in, dy, out, 1, NULL, dwt); /* (in, out) */
+        assert_int_equal(device->k->linear_dw(device, &p, x, dy, dw, NULL, 0), LS_OK);
+        for (size_t i = 0; turned && i < in * out; i++)
+            w[i] = dwt[i % in * out + i / in];
+        expect_bits("linear_dw", device->k->isa, dw, turned ? w : dwt, in * out);
+        free(x), free(w), free(y), free(dx), free(dw), free(dwt), free(e), free(dy), free(twice);
+    }
+}
+
+static void test_linear_chains(void **state)
+{
+    (void)state;
+    each_set(linear_chains);
+}
+
+/* The chain of one result of a convolution. */
+static float conv_chain(const lsi_conv *p, const float *x, const float *w, size_t at)
+{
+    const size_t o = at % p->o, ow = at / p->o % p->ow, oh = at / p->o / p->ow % p->oh;
+    const size_t n = at / p->o / p->ow / p->oh, each = p->c / p->groups;
+    const size_t first = o / (p->o / p->groups) * each;
+    float acc = 0;
+    for (size_t i = 0; i < p->kh; i++)
+        for (size_t j = 0; j < p->kw; j++)
+            for (size_t c = 0; c < each; c++) {
+                const size_t h = oh * p->stride_h + i, v = ow * p->stride_w + j;
+                if (h < p->pad_h || h - p->pad_h >= p->h || v < p->pad_w || v - p->pad_w >= p->w)
+                    continue;
+                const size_t from = ((n * p->h + h - p->pad_h) * p->w + v - p->pad_w) * p->c;
+                acc = fmaf(x[from + first + c], w[((i * p->kw + j) * each + c) * p->o + o], acc);
+            }
+    return acc;
+}
+
+static void conv_chains(lsi_device *device)
+{
+    static const lsi_conv shapes[] = {
+        {2, 8, 8, 16, 8, 8, 16, 3, 3, 1, 1, 1, 1, 1, 0},
+        {3, 9, 7, 5, 5, 4, 33, 3, 3, 2, 2, 1, 1, 1, 0},
+        {2, 5, 5, 32, 5, 5, 40, 1, 1, 1, 1, 0, 0, 1, 0},
+        {2, 6, 9, 32, 3, 5, 64, 1, 1, 2, 2, 0, 0, 1, 0},
+        {1, 6, 6, 12, 6, 6, 18, 3, 3, 1, 1, 1, 1, 3, 0},
+        {2, 16, 16, 3, 8, 8, 20, 7, 7, 2, 2, 3, 3, 1, 0},
+        {1, 4, 4, 130, 4, 4, 17, 3, 3, 1, 1, 1, 1, 1, 0},
+    };
+    for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
+        const lsi_conv *p = &shapes[s];
+        const size_t in = p->n * p->h * p->w * p->c, out = p->n * p->oh * p->ow * p->o;
+        float *x = numbers(in, 1), *w = numbers(p->kh * p->kw * (p->c / p->groups) * p->o, 2);
+        float *bias = numbers(p->o, 3), *y = numbers(out, 4), *e = numbers(out, 5);
+        for (size_t i = 0; i < out; i++)
+            e[i] = conv_chain(p, x, w, i) + bias[i % p->o];
+        assert_int_equal(device->k->conv2d(device, p, x, w, bias, y), LS_OK);
+        expect_bits("conv2d", device->k->isa, y, e, out);
+        free(x), free(w), free(bias), free(y), free(e);
+    }
+}
+
+static void test_conv_chains(void **state)
+{
+    (void)state;
+    each_set(conv_chains);
+}
+
+/* ---- samples alone and together -------------------------------------------------------------- */
+
+#define SAMPLES 19 /* more than any tile has rows, and odd */
+
+/* An operation on samples [first, first + n): x and y are theirs alone. */
+typedef struct sample_op {
+    const char *name;
+    size_t in, out; /* floats of a sample */
+    ls_status (*run)(lsi_device *d, size_t first, size_t n, const float *x, const float *w,
+                     float *y);
+} sample_op;
+
+enum { IN = 37, OUT = 53, HW = 5, C = 6, O = 21, T = 18, HEADS = 2, HD = 9, WIDTH = HEADS * HD };
+
+static ls_status run_linear(lsi_device *d, size_t first, size_t n, const float *x, const float *w,
+                            float *y)
+{
+    (void)first;
+    const lsi_linear p = {.rows = n, .in = IN, .out = OUT, .act = LSI_ACT_GELU_TANH};
+    return d->k->linear(d, &p, x, w, w + IN * OUT, NULL, NULL, y);
+}
+
+static ls_status run_linear_dx(lsi_device *d, size_t first, size_t n, const float *dy,
+                               const float *w, float *dx)
+{
+    (void)first;
+    const lsi_linear p = {.rows = n, .in = IN, .out = OUT};
+    return d->k->linear_dx(d, &p, dy, w, NULL, dx, 0);
+}
+
+static lsi_conv conv_of(size_t n)
+{
+    return (lsi_conv){n, HW, HW, C, HW, HW, O, 3, 3, 1, 1, 1, 1, 1, 0};
+}
+
+static ls_status run_conv(lsi_device *d, size_t first, size_t n, const float *x, const float *w,
+                          float *y)
+{
+    (void)first;
+    const lsi_conv p = conv_of(n);
+    return d->k->conv2d(d, &p, x, w, NULL, y);
+}
+
+static ls_status run_conv_dx(lsi_device *d, size_t first, size_t n, const float *dy, const float *w,
+                             float *dx)
+{
+    (void)first;
+    const lsi_conv p = conv_of(n);
+    return d->k->conv2d_dx(d, &p, dy, w, dx, 0);
+}
+
+static ls_status run_attention(lsi_device *d, size_t first, size_t n, const float *x,
+                               const float *w, float *y)
+{
+    (void)w;
+    static float lse[SAMPLES * HEADS * T];
+    const lsi_dropout dropout = {.p = 0.2f, .seed = 9, .first_position = 5 + first};
+    const lsi_attention p = {n, T, HEADS, HD, 3 * WIDTH, 1, 0.3f, &dropout};
+    return d->k->attention(d, &p, x, x + WIDTH, x + 2 * WIDTH, y, lse);
+}
+
+static ls_status run_attention_grad(lsi_device *d, size_t first, size_t n, const float *x,
+                                    const float *w, float *dx)
+{
+    (void)first;
+    static float lse[SAMPLES * HEADS * T], y[SAMPLES * T * WIDTH], dy[SAMPLES * T * WIDTH];
+    const lsi_attention p = {n, T, HEADS, HD, 3 * WIDTH, 0, 0.3f, NULL};
+    ls_status status = d->k->attention(d, &p, x, x + WIDTH, x + 2 * WIDTH, y, lse);
+    for (size_t i = 0; i < n * T * WIDTH; i++) /* as of any loss that looks at y */
+        dy[i] = w[i % (T * WIDTH)] * y[i];
+    return status == LS_OK ? d->k->attention_grad(d, &p, x, x + WIDTH, x + 2 * WIDTH, y, lse, dy,
+                                                  dx, dx + WIDTH, dx + 2 * WIDTH)
+                           : status;
+}
+
+static ls_status run_interact(lsi_device *d, size_t first, size_t n, const float *x, const float *w,
+                              float *y)
+{
+    (void)first, (void)w;
+    return d->k->interact(d, n, 7, 11, x, y);
+}
+
+static ls_status run_layernorm(lsi_device *d, size_t first, size_t n, const float *x,
+                               const float *w, float *y)
+{
+    (void)first;
+    static float mean[SAMPLES], rstd[SAMPLES];
+    const lsi_norm p = {.rows = n, .c = OUT, .eps = 1e-5f};
+    return d->k->layernorm(d, &p, x, NULL, w, w + OUT, NULL, y, mean, rstd);
+}
+
+static ls_status run_batchnorm_eval(lsi_device *d, size_t first, size_t n, const float *x,
+                                    const float *w, float *y)
+{
+    (void)first;
+    static float var[OUT];
+    const lsi_norm p = {.rows = n, .c = OUT, .eps = 1e-5f};
+    for (size_t i = 0; i < OUT; i++)
+        var[i] = 0.1f + fabsf(w[i]);
+    return d->k->batchnorm_eval(d, &p, x, w, w + OUT, NULL, w + 2 * OUT, var, y);
+}
+
+static ls_status run_act(lsi_device *d, size_t first, size_t n, const float *x, const float *w,
+                         float *y)
+{
+    (void)first, (void)w;
+    return d->k->act(d, LSI_ACT_GELU_ERF, n * OUT, x, y);
+}
+
+static ls_status run_softmax(lsi_device *d, size_t first, size_t n, const float *x, const float *w,
+                             float *y)
+{
+    (void)first, (void)w;
+    return d->k->softmax(d, n, OUT, x, y);
+}
+
+static ls_status run_dropout(lsi_device *d, size_t first, size_t n, const float *x, const float *w,
+                             float *y)
+{
+    (void)w;
+    const lsi_dropout p = {n, OUT, 0.3f, 42, 7, 1, 1000 + first};
+    return d->k->dropout(d, &p, x, y, 0);
+}
+
+static ls_status run_avgpool(lsi_device *d, size_t first, size_t n, const float *x, const float *w,
+                             float *y)
+{
+    (void)first, (void)w;
+    const lsi_pool p = {n, HW, HW, C, 1, 1, HW, HW, 1, 1, 0, 0};
+    return d->k->avgpool(d, &p, x, y);
+}
+
+static const sample_op sample_ops[] = {
+    {"linear", IN, OUT, run_linear},
+    {"linear_dx", OUT, IN, run_linear_dx},
+    {"conv2d", HW *HW *C, HW *HW *O, run_conv},
+    {"conv2d_dx", HW *HW *O, HW *HW *C, run_conv_dx},
+    {"attention", T * 3 * WIDTH, T *WIDTH, run_attention},
+    {"attention_grad", T * 3 * WIDTH, T * 3 * WIDTH, run_attention_grad},
+    {"interact", 7 * 11, 21, run_interact},
+    {"layernorm", OUT, OUT, run_layernorm},
+    {"batchnorm_eval", OUT, OUT, run_batchnorm_eval},
+    {"act", OUT, OUT, run_act},
+    {"softmax", OUT, OUT, run_softmax},
+    {"dropout", OUT, OUT, run_dropout},
+    {"avgpool", HW *HW *C, C, run_avgpool},
+};
+
+static void samples_alone(lsi_device *device)
+{
+    float *w = numbers(10000, 1);
+    for (size_t o = 0; o < sizeof sample_ops / sizeof *sample_ops; o++) {
+        const sample_op *op = &sample_ops[o];
+        float *x = numbers(SAMPLES * op->in, 2), *y = numbers(SAMPLES * op->out, 3);
+        float *part = numbers(SAMPLES * op->out, 4);
+        assert_int_equal(op->run(device, 0, SAMPLES, x, w, y), LS_OK);
+        /* Every piece of up to four samples, and the first of every number. */
+        for (size_t first = 0; first < SAMPLES; first++)
+            for (size_t n = 1; first + n <= SAMPLES && (n <= 4 || first == 0); n++) {
+                assert_int_equal(op->run(device, first, n, x + first * op->in, w, part), LS_OK);
+                expect_bits(op->name, device->k->isa, part, y + first * op->out, n * op->out);
+            }
+        free(x), free(y), free(part);
+    }
+    free(w);
+}
+
+static void test_samples_alone(void **state)
+{
+    (void)state;
+    each_set(samples_alone);
+}
+
+/* An element whose word is exactly p 2^32 is kept, and one whose word is just below is not: p is
+ * made of a word of the stream that fits into a float. */
+static void dropout_boundary(lsi_device *device)
+{
+    enum { EACH = 2000 };
+    const uint32_t key[2] = {99, 0}, counter[4] = {0};
+    uint32_t words[EACH];
+    float x[EACH], y[EACH];
+    int found = 0;
+    lsi_philox_fill(counter, key, 0, words, EACH);
+    for (size_t i = 0; i < EACH; i++)
+        x[i] = 1;
+    for (size_t i = 0; i < EACH; i++) {
+        if (words[i] & 0xff)
+            continue;
+        found++;
+        lsi_dropout d = {.samples = 1, .each = EACH, .p = (float)words[i] * 0x1p-32f, .seed = 99};
+        assert_int_equal(device->k->dropout(device, &d, x, y, 0), LS_OK);
+        assert_true(y[i] > 1);
+        d.p = nextafterf(d.p, 1);
+        assert_int_equal(device->k->dropout(device, &d, x, y, 0), LS_OK);
+        assert_true(y[i] == 0);
+    }
+    assert_true(found > 0);
+}
+
+static void test_dropout_boundary(void **state)
+{
+    (void)state;
+    each_set(dropout_boundary);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_linear_chains),
+        cmocka_unit_test(test_conv_chains),
+        cmocka_unit_test(test_samples_alone),
+        cmocka_unit_test(test_dropout_boundary),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,231 @@
+/* The vector functions of the cpu kernels: accuracy against libm in double over a dense sample of all
+ * floats, special values, the same bits on every instruction set; Philox against base/philox.h. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/philox.h"
+#include "vec_table.h"
+
+#define CHUNK 4096
+
+static const vec_table *const tables[] = {
+    &lsi_plain_vec_table,
+#if defined(__x86_64__)
+    &lsi_avx2_vec_table,
+    &lsi_avx512_vec_table,
+#endif
+};
+#define SETS ((int)(sizeof tables / sizeof *tables))
+
+static double sigmoid(double x)
+{
+    return 1 / (1 + exp(-x));
+}
+
+/* Errors allowed, in units of the last place of the result, for x in [low, high]. */
+static const struct {
+    const char *name;
+    double (*exact)(double);
+    float low, high;
+    double allowed;
+} functions[] = {
+    [VEC_EXP] = {"exp", exp, -86.9f, INFINITY, 1.0},
+    [VEC_EXPM1] = {"expm1", expm1, -INFINITY, 0, 1.5},
+    [VEC_LOG] = {"log", log, -INFINITY, INFINITY, 1.0},
+    [VEC_LOG1P] = {"log1p", log1p, 0, 1, 1.5},
+    [VEC_TANH] = {"tanh", tanh, -INFINITY, INFINITY, 2.5},
+    [VEC_SIGMOID] = {"sigmoid", sigmoid, -87, INFINITY, 2.5},
+    [VEC_ERF] = {"erf", erf, -INFINITY, INFINITY, 1.0},
+};
+
+static float from_bits(uint32_t bits)
+{
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* The distance in units of the last place of a float of that size. */
+static double ulps(float got, double exact)
+{
+    int exponent;
+    if (isnan(exact) || isinf((float)exact) || isinf(got))
+        return isnan(exact) ? (isnan(got) ? 0 : INFINITY) : got == (float)exact ? 0 : INFINITY;
+    frexp(exact, &exponent);
+    return fabs((double)got - exact) / ldexp(1, (exponent > -125 ? exponent : -125) - 24);
+}
+
+/* One chunk of inputs through one function; returns the largest error. */
+static double check(vec_function f, const float x[CHUNK])
+{
+    static float y[CHUNK], first[CHUNK];
+    double worst = 0;
+    tables[0]->apply(f, CHUNK, x, first);
+    for (int set = 1; set < SETS; set++) {
+        if (!lsi_isa_usable(set))
+            continue;
+        tables[set]->apply(f, CHUNK, x, y);
+        for (int i = 0; i < CHUNK; i++)
+            if (memcmp(&y[i], &first[i], sizeof *y) && !(isnan(y[i]) && isnan(first[i])))
+                fail_msg("%s(%a) is %a with %s, %a with %s", functions[f].name, (double)x[i],
+                         (double)y[i], lsi_isa_name(set), (double)first[i], lsi_isa_name(0));
+    }
+    for (int i = 0; i < CHUNK; i++) {
+        if (isnan(x[i]) ? isnan(first[i]) : x[i] < functions[f].low || x[i] > functions[f].high)
+            continue;
+        const double error = ulps(first[i], functions[f].exact((double)x[i]));
+        if (error > functions[f].allowed)
+            fail_msg("%s(%a) is %a: %.2f units off", functions[f].name, (double)x[i],
+                     (double)first[i], error);
+        worst = error > worst ? error : worst;
+    }
+    return worst;
+}
+
+/* Every 2053rd of all floats (a prime, so that all low bits occur), and all of a piece around each
+ * place where a function changes its method or leaves its range. */
+static void test_functions(void **state)
+{
+    (void)state;
+    static float x[CHUNK];
+    static const float places[] = {0.0f,  0.34657359f, 0.92773437f, 1.0f,  0.70710677f, 10.0f,
+                                   20.0f, 40.0f,       86.9f,       88.0f, 88.722839f,  INFINITY};
+    for (int f = 0; f < VEC_FUNCTIONS; f++) {
+        double worst = 0;
+        for (uint64_t bits = 0; bits < UINT64_C(1) << 32; bits += UINT64_C(2053) * CHUNK) {
+            for (uint64_t i = 0; i < CHUNK; i++)
+                x[i] = from_bits((uint32_t)(bits + 2053 * i));
+            worst = fmax(worst, check((vec_function)f, x));
+        }
+        for (size_t p = 0; p < sizeof places / sizeof *places; p++) {
+            for (int sign = 0; sign < 2; sign++) {
+                uint32_t start;
+                memcpy(&start, &places[p], sizeof start);
+                for (uint32_t i = 0; i < CHUNK; i++)
+                    x[i] = from_bits((start + i - CHUNK / 2) ^ (uint32_t)sign << 31);
+                worst = fmax(worst, check((vec_function)f, x));
+            }
+        }
+        printf("  %s: at most %.2f units off\n", functions[f].name, worst);
+    }
+}
+
+static float value(int set, vec_function f, float x)
+{
+    float in[16], out[16];
+    for (int i = 0; i < 16; i++)
+        in[i] = i == 5 ? x : NAN; /* the neighbours have no influence */
+    tables[set]->apply(f, 16, in, out);
+    return out[5];
+}
+
+static void test_special_values(void **state)
+{
+    (void)state;
+    for (int set = 0; set < SETS; set++) {
+        if (!lsi_isa_usable(set))
+            continue;
+        assert_true(value(set, VEC_EXP, 0) == 1);
+        assert_true(value(set, VEC_EXP, INFINITY) == INFINITY);
+        assert_true(value(set, VEC_EXP, -INFINITY) == 0);
+        assert_true(value(set, VEC_EXP, -87.5f) == 0);
+        assert_true(value(set, VEC_EXP, -1e30f) == 0);
+        assert_true(value(set, VEC_EXP, 88.7f) < INFINITY);
+        assert_true(value(set, VEC_LOG, 1) == 0);
+        assert_true(value(set, VEC_LOG, 0) == -INFINITY);
+        assert_true(value(set, VEC_LOG, -0.0f) == -INFINITY);
+        assert_true(value(set, VEC_LOG, INFINITY) == INFINITY);
+        assert_true(isnan(value(set, VEC_LOG, -1)));
+        assert_true(value(set, VEC_SIGMOID, -INFINITY) == 0);
+        assert_true(value(set, VEC_SIGMOID, INFINITY) == 1);
+        assert_true(value(set, VEC_SIGMOID, 0) == 0.5f);
+        assert_true(value(set, VEC_TANH, -INFINITY) == -1);
+        assert_true(value(set, VEC_ERF, INFINITY) == 1);
+        for (float x = 0x1p-20f; x < 30; x *= 1.37f) { /* odd to the bit */
+            assert_true(value(set, VEC_TANH, -x) == -value(set, VEC_TANH, x));
+            assert_true(value(set, VEC_ERF, -x) == -value(set, VEC_ERF, x));
+        }
+        for (int f = 0; f < VEC_FUNCTIONS; f++)
+            assert_true(isnan(value(set, (vec_function)f, NAN)));
+    }
+}
+
+static void test_philox(void **state)
+{
+    (void)state;
+    const lsi_dropout d = {.seed = 0x123456789abcdef0,
+                           .step = 0xffffffff00000007,
+                           .node = 0xffffffff,
+                           .first_position = 0xfffffffe};
+    const uint32_t key[2] = {(uint32_t)d.seed, (uint32_t)(d.seed >> 32)};
+    const uint64_t blocks[] = {0, 1, 7, 0xfffffffb, 0xffffffff};
+    for (int set = 0; set < SETS; set++) {
+        for (size_t sample = 0; lsi_isa_usable(set) && sample < 4; sample++) {
+            for (size_t b = 0; b < sizeof blocks / sizeof *blocks; b++) {
+                const uint32_t counter[4] = {0, d.node, (uint32_t)(d.first_position + sample),
+                                             (uint32_t)d.step};
+                uint32_t got[32], expected[32];
+                tables[set]->philox(&d, sample, blocks[b], got);
+                lsi_philox_fill(counter, key, 4 * blocks[b], expected, 32);
+                assert_memory_equal(got, expected, sizeof got);
+            }
+        }
+    }
+}
+
+static void test_moves(void **state)
+{
+    (void)state;
+    float x[16][16], y[16][16], out[16];
+    for (int i = 0; i < 16; i++)
+        for (int j = 0; j < 16; j++)
+            x[i][j] = (float)(16 * i + j);
+    for (int set = 0; set < SETS; set++) {
+        if (!lsi_isa_usable(set))
+            continue;
+        tables[set]->transpose((const float(*)[16])x, y);
+        for (int i = 0; i < 16; i++)
+            for (int j = 0; j < 16; j++)
+                assert_true(y[j][i] == x[i][j]);
+        for (size_t n = 0; n <= 16; n++) {
+            tables[set]->first(n, x[3], x[5], out);
+            for (size_t i = 0; i < 16; i++)
+                assert_true(out[i] == x[i < n ? 3 : 5][i]);
+        }
+    }
+}
+
+/* Numbers that f32 would lose, and whose order matters in double. */
+static void test_sum(void **state)
+{
+    (void)state;
+    float x[64];
+    double lanes[16] = {0};
+    for (int i = 0; i < 64; i++) {
+        x[i] = (i % 3 ? 1.0f : -1.0f) * ldexpf(1.0f + (float)i / 64, i * 5 % 60 - 30);
+        lanes[i % 16] += (double)x[i];
+    }
+    for (int half = 8; half; half /= 2)
+        for (int i = 0; i < half; i++)
+            lanes[i] += lanes[i + half];
+    for (int set = 0; set < SETS; set++)
+        if (lsi_isa_usable(set))
+            assert_true(tables[set]->sum(64, x) == lanes[0]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_functions), cmocka_unit_test(test_special_values),
+        cmocka_unit_test(test_philox),    cmocka_unit_test(test_moves),
+        cmocka_unit_test(test_sum),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
