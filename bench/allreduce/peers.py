@@ -4,19 +4,15 @@ To add one: its title, its settings in ALONE and CROWDED, and how to start it (s
 """
 import os
 import shutil
-import subprocess
-import sys
+
+from shared import CORES, ROOT, NotAvailable, command, pip_install, torch_venv, venv
 
 SOURCES = os.path.dirname(os.path.abspath(__file__))
-ROOT = os.path.dirname(os.path.dirname(SOURCES))
-PLACE = os.path.expanduser(os.environ.get("LOCKSTEP_PEERS") or "~/.cache/lockstep/peers")
-CORES = sorted(os.sched_getaffinity(0))
 
 TITLES = {"openmpi4": "Open MPI 4", "openmpi5": "Open MPI 5", "mpich5": "MPICH 5",
           "intelmpi": "Intel MPI", "gloo": "Gloo", "lockstep": "Lockstep",
           "lockstep-foreign": "Lockstep, foreign buffers", "lockstep-tcp": "Lockstep, TCP"}
-PACKAGES = {"openmpi5": ["openmpi<6"], "mpich5": ["mpich<6"], "intelmpi": ["impi-rt"],
-            "gloo": ["torch", "numpy"]}
+PACKAGES = {"openmpi5": ["openmpi<6"], "mpich5": ["mpich<6"], "intelmpi": ["impi-rt"]}
 
 OPENMPI = ["--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]  # driver.c pins
 HUGE = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}  # malloc asks for huge pages
@@ -67,41 +63,13 @@ CROWDED = {  # more ranks than cores
 }
 
 
-class NotAvailable(Exception):
-    """Why something cannot be installed, built, started or measured."""
-
-
-def command(args, what, seconds=1200):
-    """The output of a command; the reason of its failure is the last line that names no address."""
-    try:
-        done = subprocess.run(args, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, text=True, timeout=seconds)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise NotAvailable(f"{what}: {type(error).__name__}") from None
-    if done.returncode:
-        lines = [x.strip() for x in done.stdout.splitlines() if "://" not in x and x.strip()]
-        raise NotAvailable(f"{what}: {lines[-1] if lines else 'failed'}")
-    return done.stdout
-
-
-def venv(peer):
-    """The peer's own virtual environment, made on the first run."""
-    path = os.path.join(PLACE, peer)
-    done = os.path.join(path, "installed")
-    if not os.path.exists(done):
-        print(f"installing {TITLES[peer]} into {path}", file=sys.stderr, flush=True)
-        shutil.rmtree(path, ignore_errors=True)
-        command([sys.executable, "-m", "venv", path], "venv")
-        pip = [os.path.join(path, "bin/pip"), "install", "-q", "--no-input"]
-        command(pip + PACKAGES[peer], "pip")
+def mpi_venv(peer):
+    def then(path):
         if peer == "intelmpi":  # its wheel has no mpi.h; MPICH's describes the same ABI
             headers = os.path.join(path, "mpich")
-            command(pip + ["--no-deps", "--target", headers, *PACKAGES["mpich5"]], "pip")
-        if peer == "gloo":
-            command([os.path.join(path, "bin/python"), "-c",
-                     "import torch.distributed as d; assert d.is_gloo_available()"], "torch")
-        open(done, "w").close()
-    return path
+            pip_install(path, ["--no-deps", "--target", headers, *PACKAGES["mpich5"]])
+
+    return venv(peer, TITLES[peer], PACKAGES[peer], then)
 
 
 def compile_driver(work, peer, implementation, flags):
@@ -137,7 +105,7 @@ def start_mpi(peer, work):
         flags = (command(["mpicc.openmpi", "--showme:compile"], "mpicc") + " " +
                  command(["mpicc.openmpi", "--showme:link"], "mpicc")).split()
     else:
-        path = venv(peer)
+        path = mpi_venv(peer)
         launcher, lib = os.path.join(path, "bin/mpirun"), os.path.join(path, "lib")
         include = os.path.join(path, "mpich/include" if peer == "intelmpi" else "include")
         flags = ["-I" + include, "-L" + lib, "-lmpi", "-Wl,-rpath," + lib]
@@ -162,7 +130,7 @@ def start_lockstep(name, work, build):
 
 
 def start_gloo(work):
-    python = os.path.join(venv("gloo"), "bin/python")
+    python = os.path.join(torch_venv(), "bin/python")
     script, meet = os.path.join(SOURCES, "gloo.py"), os.path.join(work, "gloo-meet")
     return isolated() + [python, script], [meet], {}
 
