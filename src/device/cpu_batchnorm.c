@@ -3,10 +3,10 @@
  * x is read twice: for the statistics, and for the result with residual and relu.
  *
  * 1. The order of summation is that of cpu_slice.h.
- * 2. The sum of squares of a block of rows is that of the differences from the block's own mean, taken
- *    while the block is in the cache; blocks are combined by T. Chan, G. Golub, R. LeVeque, "Updating
- *    formulae and a pairwise algorithm for computing sample variances", 1979. A large mean does not
- *    cancel the variance.
+ * 2. The sum of squares of a block of rows is that of the differences from the block's own mean,
+ *    taken while the block is in the cache; blocks are combined by T. Chan, G. Golub, R. LeVeque,
+ *    "Updating formulae and a pairwise algorithm for computing sample variances", 1979. A large
+ *    mean does not cancel the variance.
  */
 #include "device/cpu.h"
 
@@ -64,8 +64,8 @@ LSI_VEC void block_sums(int vectors, size_t last, size_t rows, size_t c, const f
         v16_store(sums + 16 * k, join(chain[k]));
 }
 
-/* The statistics of a block of n channels into the mean and the sum of squares (from the mean) of the
- * `before` rows that came before. */
+/* The statistics of a block of n channels into the mean and the sum of squares (from the mean) of
+ * the `before` rows that came before. */
 static void combine(size_t n, size_t before, size_t rows, const float *sums, const float *spread,
                     double *mean, double *squares)
 {

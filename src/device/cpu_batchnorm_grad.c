@@ -1,8 +1,8 @@
 /* The gradient of batch norm, with the relu and the residual that follow it.
  *
  * With g = dy where y > 0 (without relu: dy), xhat = (x - mean) rstd and means over rows,
- *     dx = gamma rstd (g - mean(g) - xhat mean(g xhat)) = factor (g - level - (x - mean) slope).
- * One pass over the arrays for the sums, in which the residual gets its g; one for dx, which reads g
+ * dx = gamma rstd (g - mean(g) - xhat mean(g xhat)) = factor (g - level - (x - mean) slope). One
+ * pass over the arrays for the sums, in which the residual gets its g; one for dx, which reads g
  * from there if it can, instead of dy and y again.
  *
  * 1. The order of summation is that of cpu_slice.h.

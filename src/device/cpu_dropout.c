@@ -1,7 +1,9 @@
-/* Dropout: which elements are kept is a function of seed, step, sample and element alone (Philox), and
- * is drawn in registers, in the forward and again in the backward pass: there is no mask in memory.
+/* Dropout: which elements are kept is a function of seed, step, sample and element alone (Philox),
+ * and is drawn in registers, in the forward and again in the backward pass: there is no mask in
+ * memory.
  *
- * 1. A dropped element is 0, whatever it was; a kept one is multiplied by 1 / (1 - p), rounded to f32.
+ * 1. A dropped element is 0, whatever it was; a kept one is multiplied by 1 / (1 - p), rounded to
+ *    f32.
  */
 #include "device/cpu.h"
 #include "device/vec_philox.h"

@@ -1,8 +1,8 @@
 /* Sums and products element by element, with or without repetition, and the gradient of repetition.
  *
- * 1. A sum over repetitions runs over them in ascending order for each element, from 0 or from the old
- *    value when adding: the same bits however rows and columns are blocked. (A single element, m == 1,
- *    is summed in 16 lanes, as rows are.)
+ * 1. A sum over repetitions runs over them in ascending order for each element, from 0 or from the
+ *    old value when adding: the same bits however rows and columns are blocked. (A single element,
+ *    m == 1, is summed in 16 lanes, as rows are.)
  */
 #include "device/cpu.h"
 #include "device/vec.h"

@@ -4,8 +4,9 @@
  * rows ahead of its use.
  *
  * 1. Gradients of a row of the table are added in the order in which the batch uses it, in f32.
- * 2. The sparse gradient sorts the uses by table row, keeping their order (radix sort, 8 bits a pass,
- *    as many passes as the size of the table needs): the work grows with the uses, not with the table.
+ * 2. The sparse gradient sorts the uses by table row, keeping their order (radix sort, 8 bits a
+ *    pass, as many passes as the size of the table needs): the work grows with the uses, not with
+ *    the table.
  */
 #include "device/cpu.h"
 

@@ -87,7 +87,8 @@ static ls_status cross_entropy(lsi_device *device, size_t rows, size_t c, const 
     return LS_OK;
 }
 
-/* max(x, 0) - x t + log(1 + e^-|x|); the gradient is 1 / (1 + e^-x) - t, from the same exponential. */
+/* max(x, 0) - x t + log(1 + e^-|x|); the gradient is 1 / (1 + e^-x) - t, from the same
+ * exponential. */
 LSI_VEC void bce_at(const float *x, const float *targets, float *d, d16 *total, size_t at, size_t n)
 {
     const v16 zero = v16_zero(), one = v16_set1(1.0f);

@@ -1,9 +1,9 @@
 /* Copies with strides, and permutations of dimensions.
  *
  * A permutation is first brought to its simplest form: dimensions of size 1 vanish, and dimensions
- * that stay neighbours become one. Then either the innermost dimension stays innermost, and rows are
- * copied; or it moves, and tiles of 16 x 16 are transposed between what is contiguous in x and what is
- * contiguous in y.
+ * that stay neighbours become one. Then either the innermost dimension stays innermost, and rows
+ * are copied; or it moves, and tiles of 16 x 16 are transposed between what is contiguous in x and
+ * what is contiguous in y.
  */
 #include "device/cpu.h"
 #include "device/vec.h"
@@ -46,8 +46,8 @@ typedef struct axis {
     size_t size, x, y;
 } axis;
 
-/* The axes in the order of y, simplified; returns how many. There are two at least, of size 1 if need
- * be, and none of size 1 otherwise. */
+/* The axes in the order of y, simplified; returns how many. There are two at least, of size 1 if
+ * need be, and none of size 1 otherwise. */
 static int simplify(int ndim, const size_t *dims, const int *perm, axis axes[MAX_DIMS])
 {
     size_t x_stride[MAX_DIMS], stride = 1;

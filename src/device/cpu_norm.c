@@ -149,8 +149,8 @@ static ls_status layernorm(lsi_device *device, const lsi_norm *p, const float *x
 
 /* ---- backward ------------------------------------------------------------------------------- */
 
-/* What a block of rows needs; arrays start at its first row. With g = gamma dy and xhat = (x - mean)
- * rstd, dx = rstd (g - mean(g) - xhat mean(g xhat)); RMS norm has no mean(g). */
+/* What a block of rows needs; arrays start at its first row. With g = gamma dy and xhat = (x -
+ * mean) rstd, dx = rstd (g - mean(g) - xhat mean(g xhat)); RMS norm has no mean(g). */
 typedef struct grad_rows {
     size_t c;
     int add, first; /* to dx; nothing in dgamma, dbeta yet */

@@ -4,8 +4,8 @@
  * 1. Square roots and divisions are exact: no approximations that differ between machines.
  * 2. Without a gradient (g == NULL) the bits are those of a gradient of zeros.
  *
- * Adam: D. Kingma, J. Ba, ICLR 2015; AdamW: I. Loshchilov, F. Hutter, ICLR 2019; LAMB: Y. You et al.,
- * ICLR 2020.
+ * Adam: D. Kingma, J. Ba, ICLR 2015; AdamW: I. Loshchilov, F. Hutter, ICLR 2019; LAMB: Y. You et
+ * al., ICLR 2020.
  */
 #include "device/cpu.h"
 #include "device/vec_double.h"

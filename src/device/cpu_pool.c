@@ -1,10 +1,10 @@
 /* Pooling of images (n, h, w, c): vectors run over channels, windows are clipped to the image.
  *
- * 1. A maximum remembers its place, the first of equals in the order of h, w; comparisons are exact. A
- *    NaN that comes first in its window stays, a later one is passed over.
- * 2. Sums run over the window (forward) or over the windows that cover a place (gradient) in the order
- *    of h, w; one division by kh kw at the end (a multiplication, with the same result, when that is a
- *    power of two).
+ * 1. A maximum remembers its place, the first of equals in the order of h, w; comparisons are
+ *    exact. A NaN that comes first in its window stays, a later one is passed over.
+ * 2. Sums run over the window (forward) or over the windows that cover a place (gradient) in the
+ *    order of h, w; one division by kh kw at the end (a multiplication, with the same result, when
+ *    that is a power of two).
  * 3. Every window has at least one place inside the image: whoever computes oh and ow sees to it.
  */
 #include "device/cpu.h"

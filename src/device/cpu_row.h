@@ -4,8 +4,8 @@
 
 #include "device/vec.h"
 
-/* The largest of n floats; -infinity when n is 0. The order does not matter: four chains. A NaN may be
- * passed over. */
+/* The largest of n floats; -infinity when n is 0. The order does not matter: four chains. A NaN
+ * may be passed over. */
 LSI_VEC float row_largest(const float *x, size_t n)
 {
     const v16 least = v16_set1(-INFINITY);

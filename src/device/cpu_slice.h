@@ -1,12 +1,12 @@
 /* Sums over rows for each channel, as batch norm needs them, forward and backward.
  *
- * Channels lie side by side, rows follow each other: as many channels as registers allow are taken at
- * a time (a slice), and their sums stay there while a block of rows goes by.
+ * Channels lie side by side, rows follow each other: as many channels as registers allow are taken
+ * at a time (a slice), and their sums stay there while a block of rows goes by.
  *
- * 1. The order of summation, for each channel: rows are cut into blocks of 128. Inside a block, row r
- *    belongs to chain r % 4, each chain adds its rows in ascending order in f32, and the block's sum
- *    is (chain 0 + chain 1) + (chain 2 + chain 3). Blocks are combined in ascending order in double.
- *    It is the same for any number of channels, and on every instruction set.
+ * 1. The order of summation, for each channel: rows are cut into blocks of 128. Inside a block,
+ *    row r belongs to chain r % 4, each chain adds its rows in ascending order in f32, and the
+ *    block's sum is (chain 0 + chain 1) + (chain 2 + chain 3). Blocks are combined in ascending
+ *    order in double. It is the same for any number of channels, and on every instruction set.
  */
 #ifndef LSI_DEVICE_CPU_SLICE_H
 #define LSI_DEVICE_CPU_SLICE_H
@@ -23,7 +23,7 @@ typedef struct slice {
     int vectors;
 } slice;
 
-/* The slice that starts at channel `first` of c: 64, 32 or 16 channels, or what is left below 16. */
+/* The slice from channel `first` of c on: 64, 32 or 16 channels, or what is left below 16. */
 LSI_VEC slice slice_at(size_t c, size_t first, int wide)
 {
     const size_t left = c - first;

@@ -1,10 +1,10 @@
 /* Softmax over rows, and its gradient.
  *
- * Three passes over a row, of which the last two find it in the cache: the largest, the exponentials
- * and their sum, the scaling.
+ * Three passes over a row, of which the last two find it in the cache: the largest, the
+ * exponentials and their sum, the scaling.
  *
- * 1. The largest of a row is exact in any order; sums are over 16 lanes (vec.h). A NaN in a row makes
- *    the whole row NaN: the largest may miss it, the sum does not.
+ * 1. The largest of a row is exact in any order; sums are over 16 lanes (vec.h). A NaN in a row
+ *    makes the whole row NaN: the largest may miss it, the sum does not.
  */
 #include "device/cpu.h"
 #include "device/cpu_row.h"

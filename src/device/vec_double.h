@@ -1,7 +1,7 @@
 /* Sixteen doubles that sixteen floats are added to: sums that must not lose what f32 would.
  *
- * 1. Lane l of the sum belongs to lane l of the floats; the fold at the end is that of v16_sum: lanes
- *    8, 4, 2, 1 apart. The same bits on every instruction set.
+ * 1. Lane l of the sum belongs to lane l of the floats; the fold at the end is that of v16_sum:
+ *    lanes 8, 4, 2, 1 apart. The same bits on every instruction set.
  */
 #ifndef LSI_DEVICE_VEC_DOUBLE_H
 #define LSI_DEVICE_VEC_DOUBLE_H

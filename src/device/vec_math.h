@@ -5,8 +5,8 @@
  * 1. The same bits on every instruction set, and independent of the neighbouring lanes. libm cannot
  *    promise that: it picks a variant for the machine it finds.
  * 2. NaN in, NaN out. No lane of a full vector traps, so lanes past an end may hold anything.
- * 3. Errors in units of the last place, measured over all floats of the stated range by
- *    tests/device/test_vec_math.c: exp, log, erf 1; expm1, log1p 1.5; tanh, sigmoid 2.5.
+ * 3. Errors in units of the last place: exp, log 1; erf 1.1; expm1, log1p 1.5; tanh, sigmoid 2.5
+ *    (tests/device/test_vec_math.c holds a dense sample of all floats to that).
  *
  * Activations and their slopes are made of these in vec_act.h.
  */
@@ -15,17 +15,17 @@
 
 #include "device/vec_words.h"
 
-/* Adding this to a number of magnitude below 2^22 leaves its nearest whole number in the low bits. */
+/* Added to a number of magnitude below 2^22: its nearest whole number is in the low bits. */
 #define LSI_ROUND_MAGIC 0x1.8p23f
 #define LSI_LOG2_E 0x1.715476p+0f
 #define LSI_LN2_HIGH 0x1.62ep-1f /* twelve bits: times an exponent it is exact */
 #define LSI_LN2_LOW 0x1.0bfbe8p-15f
 
-/* e^x: 0 below -87 (e^x < 2^-125 there: no denormal number ever slows a kernel down), infinity above
- * 88.72. e^x = 2^n e^r with |r| <= ln(2) / 2. The polynomial of degree six is one for 2 e^r, so that
- * the other factor 2^(n - 1) is finite up to the largest result; the bits of 2^-127 are those of 0,
- * which is what small x get. The first form saves an operation where x is known not to be larger, as
- * in softmax. */
+/* e^x: 0 below -86.98 (e^x < 2^-125 there: no denormal number ever slows a kernel down), infinity
+ * above 88.72. e^x = 2^n e^r with |r| <= ln(2) / 2. The polynomial of degree six is one for 2 e^r,
+ * so that the other factor 2^(n - 1) is finite up to the largest result; the bits of 2^-127 are
+ * those of 0, which is what small x get. The first form saves an operation where x is known not to
+ * be larger, as in softmax. */
 LSI_VEC v16 v16_exp_at_most_89(v16 x)
 {
     const v16 magic = v16_set1(LSI_ROUND_MAGIC + 126.0f); /* 127 - 1: the exponent's bias */
@@ -75,7 +75,7 @@ LSI_VEC v16 v16_log(v16 x)
     /* Denormal numbers are brought into the range of the others first. */
     const v16 y = v16_if_gt(least, x, v16_mul(x, v16_set1(0x1p25f)), x);
     v16 e = v16_if_gt(least, x, v16_set1(-25.0f), zero);
-    /* Bits counted from those of sqrt(1/2): the exponent's field is then e, what is below it m's. */
+    /* Counted from the bits of sqrt(1/2), the exponent's field is e, what is below it m's. */
     const w16 from = w16_sub(v16_words(y), w16_set1(0x3f3504f3u));
     const w16 whole = w16_shift_right(from, 23);
     const v16 m = w16_floats(w16_sub(v16_words(y), w16_shift_left(whole, 23)));
@@ -98,7 +98,7 @@ LSI_VEC v16 v16_log(v16 x)
                      v16_if_gt(zero, x, v16_set1(NAN), v16_sub(x, infinity)));
 }
 
-/* log(1 + x) for x in [0, 1]: the logarithm of the rounded sum, and a correction for its rounding. */
+/* log(1 + x) for x in [0, 1]: the logarithm of the rounded sum, corrected for its rounding. */
 LSI_VEC v16 v16_log1p_unit(v16 x)
 {
     const v16 one = v16_set1(1.0f), u = v16_add(one, x);

@@ -1,9 +1,9 @@
-/* Philox4x32-10 (base/philox.h), eight blocks at a time: the random words of dropout, where they are
- * used, without a pass over memory.
+/* Philox4x32-10 (base/philox.h), eight blocks at a time: the random words of dropout, where they
+ * are used, without a pass over memory.
  *
- * Each of a block's four words has a 64-bit lane of its own, of which the low half counts: the product
- * of two low halves fills a lane, and its high half is one move away. What lies in the high halves
- * otherwise is never looked at. Ten rounds of six operations give 32 words.
+ * Each of a block's four words has a 64-bit lane of its own, of which the low half counts: the
+ * product of two low halves fills a lane, and its high half is one move away. What lies in the
+ * high halves otherwise is never looked at. Ten rounds of six operations give 32 words.
  *
  * 1. The words of lsi_philox_fill, on every instruction set.
  */
@@ -147,15 +147,15 @@ static inline lsi_stream lsi_dropout_stream(const lsi_dropout *d, size_t sample)
                         {(uint32_t)d->seed, (uint32_t)(d->seed >> 32)}};
 }
 
-/* An element is kept when its word is at least this. p < 1 has at most 24 bits: the result is exact,
- * and below 2^32. */
+/* An element is kept when its word is at least this. p < 1 has at most 24 bits: the result is
+ * exact, and below 2^32. */
 static inline uint32_t lsi_dropout_threshold(const lsi_dropout *d)
 {
     return (uint32_t)ceil((double)d->p * 0x1p32);
 }
 
-/* Words [4 block, 4 block + 32 groups) of the stream, groups a small constant. The rounds of a group
- * wait for each other; two groups side by side keep the processor busy. */
+/* Words [4 block, 4 block + 32 groups) of the stream, groups a small constant. The rounds of a
+ * group wait for each other; two groups side by side keep the processor busy. */
 LSI_VEC void w16_philox_groups(const int groups, const lsi_stream *stream, uint64_t block, w16 *out)
 {
     const q8 m0 = q8_set1(0xd2511f53u), m1 = q8_set1(0xcd9e8d57u);

@@ -1,7 +1,7 @@
 /* Sixteen 32-bit words beside the sixteen floats of vec.h: bit patterns, small whole numbers.
  *
- * vec_math.h takes floats apart with these, the pooling kernels carry places along. One zmm register,
- * two ymm, or an array, as for v16.
+ * vec_math.h takes floats apart with these, the pooling kernels carry places along. One zmm
+ * register, two ymm, or an array, as for v16.
  *
  * 1. Arithmetic is modulo 2^32, the same on every instruction set; floats and words of a lane share
  *    its bits (v16_words and w16_floats are casts, not conversions).
