@@ -259,6 +259,14 @@ static ls_status step(const trainer *t, uint64_t number, double *update_s)
     return LS_OK;
 }
 
+/* Seconds of processor time: a step that takes much longer than that has lost its core to others. */
+static double cpu_time(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
 static int by_size(const void *a, const void *b)
 {
     const double x = *(const double *)a, y = *(const double *)b;
@@ -266,7 +274,7 @@ static int by_size(const void *a, const void *b)
 }
 
 typedef struct figures {
-    double step_s, update_s; /* update_s: the share of the optimizer, a step */
+    double step_s, cpu_s, update_s; /* of a step: the median; processor time; the optimizer */
     long steps;
 } figures;
 
@@ -281,7 +289,7 @@ static ls_status measure(const options *o, const trainer *t, figures *out)
         status = step(t, i, &update);
     ls_graph_profile(t->graph, o->profile);
     update = 0;
-    const double end = lsi_now() + o->seconds;
+    const double end = lsi_now() + o->seconds, cpu = cpu_time();
     while (status == LS_OK && n < STEPS_MAX && (n < 3 || lsi_now() < end)) {
         const double from = lsi_now();
         status = step(t, WARM_UP + (uint64_t)n, &update);
@@ -289,7 +297,10 @@ static ls_status measure(const options *o, const trainer *t, figures *out)
     }
     if (status == LS_OK) {
         qsort(times, (size_t)n, sizeof *times, by_size);
-        *out = (figures){.step_s = times[n / 2], .update_s = update / (double)n, .steps = n};
+        *out = (figures){.step_s = times[n / 2],
+                         .cpu_s = (cpu_time() - cpu) / (double)n,
+                         .update_s = update / (double)n,
+                         .steps = n};
     }
     free(times);
     return status;
@@ -332,18 +343,19 @@ static void print(const options *o, const trainer *t, const figures *f)
     if (o->json) {
         printf(
             "{\"model\": \"%s\", \"params\": %zu, \"workers\": 1, \"shards\": 1, \"batch\": %ld, "
-            "\"step_ms\": %.4f, \"samples_per_s\": %.3f, \"gflops\": %.3f, \"peak_rss_mb\": "
+            "\"step_ms\": %.4f, \"cpu_ms\": %.4f, \"samples_per_s\": %.3f, \"gflops\": %.3f, "
+            "\"peak_rss_mb\": "
             "%.1f}\n",
-            o->model, ls_graph_trained(t->graph), o->batch, f->step_s * 1e3, rate, gflops,
-            peak_rss_mb());
+            o->model, ls_graph_trained(t->graph), o->batch, f->step_s * 1e3, f->cpu_s * 1e3, rate,
+            gflops, peak_rss_mb());
         return;
     }
     ls_graph_memory memory;
     ls_graph_get_memory(t->graph, &memory);
     printf("%s: %zu parameters, batch %ld, 1 worker, %ld steps\n", o->model,
            ls_graph_trained(t->graph), o->batch, f->steps);
-    printf("step %.3f ms   %.1f samples/s   %.1f GFLOP/s   peak memory %.1f MiB\n", f->step_s * 1e3,
-           rate, gflops, peak_rss_mb());
+    printf("step %.3f ms (processor %.3f)   %.1f samples/s   %.1f GFLOP/s   peak memory %.1f MiB\n",
+           f->step_s * 1e3, f->cpu_s * 1e3, rate, gflops, peak_rss_mb());
     printf("activations %.1f MiB (%.1f without reuse), parameters and gradients %.1f MiB\n",
            (double)memory.activations / 0x1p20, (double)memory.kept_without_reuse / 0x1p20,
            (double)(memory.params + memory.grads) / 0x1p20);

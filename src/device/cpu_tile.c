@@ -24,6 +24,10 @@ typedef v16 lane;
 #define LANE_FMA(a, b, c) v16_fma(a, b, c)
 #endif
 
+/* B comes from the second cache: it is asked for this many rows early. */
+#define AHEAD 16
+#define LANES_OF_A_LINE (64 / (LANES * (int)sizeof(float)))
+
 /* rows, vectors and keeps are constants where this is used, and so is one of the strides of A. */
 LSI_VEC void multiply(const int rows, const int vectors, const int keeps, const lsi_tile *t,
                       size_t a_row, size_t a_col, const float *start, size_t ld_start, float *c,
@@ -44,6 +48,9 @@ LSI_VEC void multiply(const int rows, const int vectors, const int keeps, const 
 #pragma GCC unroll 4
             for (int v = 0; v < vectors; v++)
                 bv[v] = LANE_LOAD(b + v * LANES);
+#pragma GCC unroll 4
+            for (int v = 0; v < vectors; v += LANES_OF_A_LINE)
+                __builtin_prefetch(b + AHEAD * t->b_row + v * LANES);
             if (keeps) {
 #pragma GCC unroll 4
                 for (int v = 0; v < vectors; v++)

@@ -9,9 +9,11 @@
  * 5. A product of matrices is, for each element, one chain acc = fma(a, b, acc) over k in ascending
  *    order from acc = 0 (from the old value when add == 1 or a residual is given): the same bits
  *    for any blocking, any number of rows and any instruction set with a fused multiply-add.
- * 6. A sum over a row or column of n elements uses 16 lanes: lane l adds elements l, l + 16, … in
- *    order, then lanes are folded 8, 4, 2, 1 (lane l += lane l + half). vec.h has it. The `ref`
- *    device sums in double instead, and is compared within a tolerance.
+ * 6. A sum over a row of n elements uses 16 lanes: lane l adds elements l, l + 16, … in order, then
+ *    lanes are folded 8, 4, 2, 1 (lane l += lane l + half). vec.h has it. A sum over rows, for each
+ *    column, adds them in ascending order, from 0 or from the old value when add == 1; batch norm
+ *    has an order of its own (cpu_slice.h). The `ref` device sums in double instead, and is
+ *    compared within a tolerance.
  * 7. All sizes may be 1 or odd; zero rows are fine and do nothing.
  *
  * All return LS_OK or LS_ERR_NOMEM (scratch) unless stated.
