@@ -67,7 +67,8 @@ def last_words(log):
     """What a program that ended has to say for itself; nobody's address."""
     time.sleep(0.3)  # launchers pass on with some delay what ranks say
     lines = [x.strip() for x in lines_of(log) if x.strip(" -*=\n") and "://" not in x]
-    return " … ".join(dict.fromkeys(lines[:1] + lines[-1:]))[:300] or "it said nothing"
+    wrong = [x for x in lines if "rror:" in x]
+    return " … ".join(dict.fromkeys(lines[:1] + (wrong or lines)[-1:]))[:400] or "it said nothing"
 
 
 def cpu_name():

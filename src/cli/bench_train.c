@@ -216,8 +216,8 @@ static void fill_inputs(const options *o, ls_graph *graph)
     }
 }
 
-/* Sparse parameters: rows that the forward pass will read are brought up to date, and the gradient is
- * handed over by rows. */
+/* Sparse parameters: rows that the forward pass will read are brought up to date, and the gradient
+ * is handed over by rows. */
 static ls_status touch_rows(const trainer *t)
 {
     for (int i = 0; i < t->n_params; i++) {
@@ -259,7 +259,8 @@ static ls_status step(const trainer *t, uint64_t number, double *update_s)
     return LS_OK;
 }
 
-/* Seconds of processor time: a step that takes much longer than that has lost its core to others. */
+/* Seconds of processor time: a step that takes much longer than that has lost its core to others.
+ */
 static double cpu_time(void)
 {
     struct timespec t;

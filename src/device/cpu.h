@@ -1,8 +1,8 @@
 /* What the files of the cpu device share.
  *
  * Each cpu_*.c is compiled once for each instruction set and exports one function, which puts its
- * kernels into a table: LSI_K(install_act) is lsi_avx2_install_act and so on. isa.c builds one table
- * an instruction set from them.
+ * kernels into a table: LSI_K(install_act) is lsi_avx2_install_act and so on. isa.c builds one
+ * table an instruction set from them.
  */
 #ifndef LSI_DEVICE_CPU_H
 #define LSI_DEVICE_CPU_H

@@ -1,8 +1,8 @@
 /* Attention in blocks of queries: the matrix of all scores is never in memory.
  *
- * T. Dao et al., "FlashAttention", 2022, in the form that suits a core with a large second cache: for
- * each head, keys and values are packed once; then for a block of queries the scores against all
- * keys that it may see are computed (ROWS x t), turned into probabilities where they lie, and
+ * T. Dao et al., "FlashAttention", 2022, in the form that suits a core with a large second cache:
+ * for each head, keys and values are packed once; then for a block of queries the scores against
+ * all keys that it may see are computed (ROWS x t), turned into probabilities where they lie, and
  * multiplied with the values. The backward pass computes them again from the saved logarithms.
  *
  * 1. A row's result depends on its own scores alone: the maximum is exact, sums run over sixteen
@@ -18,7 +18,8 @@
 
 #define ROWS ((size_t)64) /* queries of a block */
 
-/* C (rows, n) = A (rows, k) times packed B; the panel of column j lies at b + j * b_k, b_k its rows. */
+/* C (rows, n) = A (rows, k) times packed B; the panel of column j lies at b + j * b_k, b_k its
+ * rows. */
 static void multiply_packed(size_t rows, size_t n, size_t k, const float *a, size_t a_row,
                             const float *b, size_t b_k, const float *start, float *c, size_t ldc)
 {

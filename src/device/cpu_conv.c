@@ -9,8 +9,8 @@
  *   window; for that class it is a forward convolution over dy with the flipped subset.
  * - dw: rows of the tile are weights (kw * c of one row of the window), k runs over pixels.
  *
- * 1. Chains: forward over (kh, kw, c) ascending; dx over the taps from last to first, then o; dw over
- *    (n, oh, ow) ascending.
+ * 1. Chains: forward over (kh, kw, c) ascending; dx over the taps from last to first, then o; dw
+ *    over (n, oh, ow) ascending.
  * 2. With groups a segment is one tap: the channels of a group are contiguous in a pixel only.
  */
 #include "base/status.h"
@@ -46,8 +46,8 @@ static void pad_image(const padded *p, const float *x, size_t h, size_t w, float
     memset(to + (p->top + used_h) * line, 0, (p->h - p->top - used_h) * line * sizeof *to);
 }
 
-/* A convolution without border over a padded image, of one group: the common core of forward and dx.
- * Output pixel (y, x) reads the window at (y * step_h, x * step_w). */
+/* A convolution without border over a padded image, of one group: the common core of forward and
+ * dx. Output pixel (y, x) reads the window at (y * step_h, x * step_w). */
 typedef struct window {
     const padded *image;
     size_t taps_h, taps_w, step_h, step_w;

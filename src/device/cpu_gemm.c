@@ -2,11 +2,11 @@
  *
  * The blocking is that of Goto and van de Geijn, "Anatomy of high-performance matrix
  * multiplication", TOMS 2008, with the two inner loops exchanged: a block of B (KC x NC) is packed
- * into panels and stays in the second cache, and a strip of TILE_ROWS rows of A, in the first, meets
- * one panel after the other.
+ * into panels and stays in the second cache, and a strip of TILE_ROWS rows of A, in the first,
+ * meets one panel after the other.
  *
- * 1. Whatever is cut, each element sees its k in ascending order, from where the last block left
- *    it in C: one chain.
+ * 1. Whatever is cut, each element sees its k in ascending order, from where the last block left it
+ *    in C: one chain.
  * 2. A is packed only when reading it in place would be slow: transposed, or with rows so far apart
  *    that they fight for the same cache set.
  * 3. The first strip packs B on its way, where B lies by rows.
@@ -98,7 +98,8 @@ typedef struct k_block {
     int first, last;
 } k_block;
 
-/* The first strip packs the panel at column j of the product, by itself or on the way of the tile. */
+/* The first strip packs the panel at column j of the product, by itself or on the way of the tile.
+ */
 static void pack_panel(const lsi_gemm *g, const k_block *kb, lsi_tile *t, size_t j, float *packed)
 {
     const float *from = g->b + kb->k0 * g->b_row + j * g->b_col;

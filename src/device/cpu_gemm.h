@@ -12,8 +12,8 @@
 #include "device/kernels.h"
 #include "device/vec.h"
 
-/* Element (i, k) of A lies at a[i * a_row + k * a_col], of B at b[k * b_row + j * b_col]; one of each
- * pair of strides is 1. C's rows are ldc apart. */
+/* Element (i, k) of A lies at a[i * a_row + k * a_col], of B at b[k * b_row + j * b_col]; one of
+ * each pair of strides is 1. C's rows are ldc apart. */
 typedef struct lsi_gemm {
     size_t m, n, k;
     const float *a;

@@ -4,8 +4,8 @@
  * it lies, one at a time to all lanes; B is read a row of `width` floats at a time. A's columns may
  * come in segments (the rows of a convolution's window), B's rows run on through them.
  *
- * Per k: TILE_VECTORS loads of B, TILE_ROWS broadcasts, TILE_ROWS * TILE_VECTORS multiply-adds; with
- * two of each a cycle the multiply-adds are the limit.
+ * Per k: TILE_VECTORS loads of B, TILE_ROWS broadcasts, TILE_ROWS * TILE_VECTORS multiply-adds;
+ * with two of each a cycle the multiply-adds are the limit.
  */
 #ifndef LSI_DEVICE_CPU_TILE_H
 #define LSI_DEVICE_CPU_TILE_H

@@ -1,4 +1,4 @@
-/* The inline functions of the cpu kernels, made callable; compiled once for each instruction set. */
+/* The inline functions of the cpu kernels, made callable; compiled for each instruction set. */
 #include "vec_table.h"
 
 #include "device/vec_double.h"

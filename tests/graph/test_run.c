@@ -75,15 +75,15 @@ static void ready(void *arg, int index)
 static void test_no_allocation(void **state)
 {
     (void)state;
-    if (UNDER_SANITIZER)
-        skip();
-    allocations = 0;
-    counting = 1;
-    void *volatile memory = malloc(10), *volatile aligned = aligned_alloc(64, 64);
-    counting = 0;
-    assert_int_equal(allocations, 2); /* the counter counts */
-    free(memory);
-    free(aligned);
+    if (!UNDER_SANITIZER) { /* the counter counts; under a sanitizer nothing does */
+        allocations = 0;
+        counting = 1;
+        void *volatile memory = malloc(10), *volatile aligned = aligned_alloc(64, 64);
+        counting = 0;
+        assert_int_equal(allocations, 2);
+        free(memory);
+        free(aligned);
+    }
 
     ls_tensor *ids;
     ls_graph *g = everything(&ids);

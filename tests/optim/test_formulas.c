@@ -2,7 +2,7 @@
  * clipping, schedules and parameters without decay. */
 #include "arrays.h"
 
-enum { STEPS = 25 };
+enum { STEPS = 15 };
 
 /* The formulas as the papers and PyTorch have them; nothing is shared with the library. */
 typedef struct oracle {
@@ -122,7 +122,7 @@ static void compare_variants(ls_optim_config c)
         more.clip = 30; /* between the norms of odd and even steps */
         more.schedule = "cosine";
         more.warmup = 5;
-        more.steps = 20;
+        more.steps = 12;
         compare(&more, devices[d]);
     }
 }
