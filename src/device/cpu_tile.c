@@ -1,5 +1,6 @@
 /* The tile in registers (cpu_tile.h), once for each number of rows, and packing for it. */
 #include "device/cpu_tile.h"
+#include "device/vec_transpose.h"
 
 #if defined(LSI_VEC_AVX512)
 typedef __m512 lane;
@@ -134,47 +135,22 @@ void LSI_K(tile)(const lsi_tile *t)
         memcpy(t->c + r * t->ldc, edge + r * TILE_COLS, t->cols * sizeof *edge);
 }
 
-#if defined(__AVX__)
-/* to[c * to_row + r] = from[r * from_row + c] for 8 x 8. */
-LSI_VEC void transpose8(const float *from, size_t from_row, float *to, size_t to_row)
-{
-    __m256 r[8], t[8];
-    for (size_t i = 0; i < 8; i++)
-        r[i] = _mm256_loadu_ps(from + i * from_row);
-    for (int i = 0; i < 8; i += 2) {
-        t[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
-        t[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
-    }
-    for (int i = 0; i < 8; i += 4) {
-        r[i] = _mm256_shuffle_ps(t[i], t[i + 2], 0x44);
-        r[i + 1] = _mm256_shuffle_ps(t[i], t[i + 2], 0xee);
-        r[i + 2] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0x44);
-        r[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xee);
-    }
-    for (size_t i = 0; i < 4; i++) {
-        _mm256_storeu_ps(to + i * to_row, _mm256_permute2f128_ps(r[i], r[i + 4], 0x20));
-        _mm256_storeu_ps(to + (i + 4) * to_row, _mm256_permute2f128_ps(r[i], r[i + 4], 0x31));
-    }
-}
-#endif
-
 /* to[c * to_row + r] = from[r * from_row + c] for r < rows, c < cols. */
 static void transpose(const float *from, size_t from_row, size_t rows, size_t cols, float *to,
                       size_t to_row)
 {
-    size_t r = 0;
-#if defined(__AVX__)
-    for (; r + 8 <= rows; r += 8) {
-        size_t c = 0;
-        for (; c + 8 <= cols; c += 8)
-            transpose8(from + r * from_row + c, from_row, to + c * to_row + r, to_row);
-        for (; c < cols; c++)
-            for (size_t i = r; i < r + 8; i++)
-                to[c * to_row + i] = from[i * from_row + c];
-    }
-#endif
-    for (; r < rows; r++)
-        for (size_t c = 0; c < cols; c++)
+    const size_t whole_rows = rows / 16 * 16, whole_cols = cols / 16 * 16;
+    for (size_t r = 0; r < whole_rows; r += 16)
+        for (size_t c = 0; c < whole_cols; c += 16) {
+            v16 block[16];
+            for (size_t i = 0; i < 16; i++)
+                block[i] = v16_load(from + (r + i) * from_row + c);
+            v16_transpose(block);
+            for (size_t i = 0; i < 16; i++)
+                v16_store(to + (c + i) * to_row + r, block[i]);
+        }
+    for (size_t r = 0; r < rows; r++)
+        for (size_t c = r < whole_rows ? whole_cols : 0; c < cols; c++)
             to[c * to_row + r] = from[r * from_row + c];
 }
 

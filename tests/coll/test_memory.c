@@ -1,55 +1,14 @@
 /* A repeated collective does not allocate: malloc and its sisters are counted while each collective
  * of each size class runs again and again, over shared memory, tcp and two levels. */
-#include <stdatomic.h>
 #include <stdlib.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
+#include "../count_allocations.h"
 #include "ranks.h"
 
 #define WARM_UP (UNDER_SANITIZER ? 4 : 20) /* then nothing is counted: it is just one more run */
 #define REPEATS (UNDER_SANITIZER ? 4 : 100)
 #define ATTEMPTS 10
 #define MOST 300000 /* elements: several chunks */
-
-static atomic_int counting, allocations;
-
-#if !UNDER_SANITIZER
-void *__libc_malloc(size_t bytes);
-void *__libc_calloc(size_t n, size_t bytes);
-void *__libc_realloc(void *memory, size_t bytes);
-
-static void count(void)
-{
-    if (atomic_load_explicit(&counting, memory_order_relaxed))
-        atomic_fetch_add(&allocations, 1);
-}
-
-void *malloc(size_t bytes)
-{
-    count();
-    return __libc_malloc(bytes);
-}
-
-void *calloc(size_t n, size_t bytes)
-{
-    count();
-    return __libc_calloc(n, bytes);
-}
-
-void *realloc(void *memory, size_t bytes)
-{
-    count();
-    return __libc_realloc(memory, bytes);
-}
-
-void *mmap(void *at, size_t bytes, int protection, int flags, int fd, off_t offset)
-{
-    count();
-    return (void *)syscall(SYS_mmap, at, bytes, protection, flags, fd, offset);
-}
-#endif
 
 static void once(rank *self, float *a, float *b, size_t count)
 {

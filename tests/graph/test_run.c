@@ -3,50 +3,8 @@
 #include "ops.h"
 
 #include <math.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
-/* ---- counting ------------------------------------------------------------------------------- */
-
-static volatile int counting, allocations; /* the compiler knows what malloc does not touch */
-
-#if !UNDER_SANITIZER
-void *__libc_malloc(size_t bytes);
-void *__libc_calloc(size_t n, size_t bytes);
-void *__libc_realloc(void *memory, size_t bytes);
-void *__libc_memalign(size_t align, size_t bytes);
-
-void *malloc(size_t bytes)
-{
-    allocations += counting;
-    return __libc_malloc(bytes);
-}
-
-void *calloc(size_t n, size_t bytes)
-{
-    allocations += counting;
-    return __libc_calloc(n, bytes);
-}
-
-void *realloc(void *memory, size_t bytes)
-{
-    allocations += counting;
-    return __libc_realloc(memory, bytes);
-}
-
-void *aligned_alloc(size_t align, size_t bytes)
-{
-    allocations += counting;
-    return __libc_memalign(align, bytes);
-}
-
-void *mmap(void *at, size_t bytes, int protection, int flags, int fd, off_t offset)
-{
-    allocations += counting;
-    return (void *)syscall(SYS_mmap, at, bytes, protection, flags, fd, offset);
-}
-#endif
+#include "../count_allocations.h"
 
 /* Everything at once: tying, views, kept bytes, buffers, sparse tables, a checkpoint. */
 static ls_graph *everything(ls_tensor **ids)

@@ -1,49 +1,11 @@
 /* A step does not allocate, nor do touching and flushing: malloc and its sisters are counted. */
+#include "../count_allocations.h"
 #include "arrays.h"
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define COUNTS 0 /* the sanitizer has its own malloc: then this is just one more run */
-#else
-#define COUNTS 1
-#endif
-
-static volatile int counting, allocations; /* the compiler thinks that malloc changes nothing */
-
-#if COUNTS
-void *__libc_malloc(size_t bytes);
-void *__libc_calloc(size_t n, size_t bytes);
-void *__libc_realloc(void *memory, size_t bytes);
-void *__libc_memalign(size_t align, size_t bytes);
-
-void *malloc(size_t bytes)
-{
-    allocations += counting;
-    return __libc_malloc(bytes);
-}
-
-void *calloc(size_t n, size_t bytes)
-{
-    allocations += counting;
-    return __libc_calloc(n, bytes);
-}
-
-void *realloc(void *memory, size_t bytes)
-{
-    allocations += counting;
-    return __libc_realloc(memory, bytes);
-}
-
-void *aligned_alloc(size_t align, size_t bytes)
-{
-    allocations += counting;
-    return __libc_memalign(align, bytes);
-}
-#endif
 
 static void test_counter(void **state)
 {
     (void)state;
-    if (!COUNTS)
+    if (!COUNTS_ALLOCATIONS)
         skip();
     allocations = 0;
     counting = 1;
