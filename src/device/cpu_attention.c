@@ -16,23 +16,23 @@
 #include "device/cpu_tile.h"
 #include "device/vec_math.h"
 
-#define ROWS ((size_t)64) /* queries of a block */
+#define ROWS ((size_t)56) /* queries of a block */
+#define STEP ((size_t)28) /* of these, and of keys: how finely the masked corner is left out */
 
-/* C (rows, n) = A (rows, k) times packed B; the panel of column j lies at b + j * b_k, b_k its
- * rows. */
-static void multiply_packed(size_t rows, size_t n, size_t k, const float *a, size_t a_row,
-                            const float *b, size_t b_k, const float *start, float *c, size_t ldc)
+/* C (rows, n) = A (rows, k) times packed B, whose panel of column j lies at b + j * b_k, b_k being
+ * its rows. With n < of, the columns of B, the last panel is computed whole: C has room for it. */
+static void multiply_packed(size_t rows, size_t n, size_t of, size_t k, const float *a,
+                            size_t a_row, const float *b, size_t b_k, float *c, size_t ldc)
 {
-    lsi_tile t = {.k = k, .segments = 1, .a_row = a_row, .a_col = 1, .ld_start = ldc, .ldc = ldc};
+    lsi_tile t = {.k = k, .segments = 1, .a_row = a_row, .a_col = 1, .ldc = ldc};
     for (size_t i = 0; i < rows; i += TILE_ROWS) {
         t.rows = rows - i < TILE_ROWS ? rows - i : TILE_ROWS;
         t.a = a + i * a_row;
         for (size_t j = 0, width; j < n; j += width) {
-            t.width = t.b_row = width = tile_width(n - j);
-            t.cols = n - j < width ? n - j : width;
+            t.width = t.b_row = width = tile_width(of - j);
+            t.cols = of == n && n - j < width ? n - j : width;
             t.b = b + j * b_k;
             t.c = c + i * ldc + j;
-            t.start = start ? start + i * ldc + j : NULL;
             LSI_K(tile)(&t);
         }
     }
@@ -147,6 +147,29 @@ static size_t seen(const lsi_attention *p, size_t i)
     return p->causal ? i + 1 : p->t;
 }
 
+/* s (rows, keys seen) = x (rows, hd) times packed keys or values; x belongs to the queries from i0
+ * on. Beyond what the last of STEP queries sees, nothing is computed. */
+static void scores(const lsi_attention *p, size_t i0, size_t rows, const float *x, size_t x_row,
+                   const float *packed, float *s, size_t ld)
+{
+    for (size_t i = 0; i < rows; i += STEP) {
+        const size_t n = rows - i < STEP ? rows - i : STEP;
+        multiply_packed(n, seen(p, i0 + i + n - 1), p->t, p->hd, x + i * x_row, x_row, packed,
+                        p->hd, s + i * ld, ld);
+    }
+}
+
+/* y (rows, hd) = s (rows, keys seen) times packed keys or values. */
+static void combine(const lsi_attention *p, size_t i0, size_t rows, const float *s, size_t ld,
+                    const float *packed, float *y, size_t y_row)
+{
+    for (size_t i = 0; i < rows; i += STEP) {
+        const size_t n = rows - i < STEP ? rows - i : STEP;
+        multiply_packed(n, p->hd, p->hd, seen(p, i0 + i + n - 1), s + i * ld, ld, packed, p->t,
+                        y + i * y_row, y_row);
+    }
+}
+
 static void forward_head(const lsi_attention *p, const room *r, size_t sample, size_t head,
                          const float *q, const float *k, const float *v, float *y, float *lse)
 {
@@ -156,8 +179,7 @@ static void forward_head(const lsi_attention *p, const room *r, size_t sample, s
     for (size_t i0 = 0; i0 < p->t; i0 += ROWS) {
         const size_t rows = p->t - i0 < ROWS ? p->t - i0 : ROWS;
         const size_t keys = seen(p, i0 + rows - 1);
-        multiply_packed(rows, keys, p->hd, q + i0 * p->stride, p->stride, r->kt, p->hd, NULL, r->s,
-                        r->ld);
+        scores(p, i0, rows, q + i0 * p->stride, p->stride, r->kt, r->s, r->ld);
         for (size_t i = 0; i < rows; i++) {
             float *s = r->s + i * r->ld;
             const size_t n = seen(p, i0 + i);
@@ -169,7 +191,7 @@ static void forward_head(const lsi_attention *p, const room *r, size_t sample, s
             memset(s + n, 0, (keys - n) * sizeof *s);
             lse[i0 + i] = top + logf(sum);
         }
-        multiply_packed(rows, p->hd, keys, r->s, r->ld, r->v, p->t, NULL, y + i0 * width, width);
+        combine(p, i0, rows, r->s, r->ld, r->v, y + i0 * width, width);
     }
 }
 
@@ -237,6 +259,26 @@ static void backward_row(const lsi_attention *p, const room *r, size_t n, float 
     }
 }
 
+/* The shares of queries [i0, i0 + rows) in dk and dv: keys that earlier blocks saw are added to,
+ * the others written; a key is seen by the queries from its own place on only. */
+static void backward_keys(const lsi_attention *p, const room *r, size_t i0, size_t rows,
+                          size_t keys, const float *q, const float *dy, float *dk, float *dv)
+{
+    const size_t width = p->heads * p->hd, old = p->causal ? i0 : i0 ? keys : 0;
+    if (old) {
+        add_transposed(p, r, r->ds, old, rows, q, p->stride, dk, 1);
+        add_transposed(p, r, r->s, old, rows, dy, width, dv, 1);
+    }
+    for (size_t j = old, n; j < keys; j += n) {
+        const size_t skip = p->causal ? j - i0 : 0;
+        n = p->causal && keys - j > STEP ? STEP : keys - j;
+        const float *ds = r->ds + skip * r->ld + j, *s = r->s + skip * r->ld + j;
+        add_transposed(p, r, ds, n, rows - skip, q + skip * p->stride, p->stride,
+                       dk + j * p->stride, 0);
+        add_transposed(p, r, s, n, rows - skip, dy + skip * width, width, dv + j * p->stride, 0);
+    }
+}
+
 /* What a head reads and writes, each at its first element. */
 typedef struct head_grad {
     const float *q, *k, *v, *y, *lse, *dy;
@@ -250,13 +292,12 @@ static void backward_head(const lsi_attention *p, const room *r, size_t sample, 
     LSI_K(tile_pack)(at->k, 1, p->stride, p->hd, p->t, r->kt);
     LSI_K(tile_pack)(at->v, 1, p->stride, p->hd, p->t, r->vt);
     LSI_K(tile_pack)(at->k, p->stride, 1, p->t, p->hd, r->k);
-    size_t written = 0; /* rows of dk and dv */
     for (size_t i0 = 0; i0 < p->t; i0 += ROWS) {
         const size_t rows = p->t - i0 < ROWS ? p->t - i0 : ROWS;
         const size_t keys = seen(p, i0 + rows - 1);
         const float *q = at->q + i0 * p->stride, *dy = at->dy + i0 * width;
-        multiply_packed(rows, keys, p->hd, q, p->stride, r->kt, p->hd, NULL, r->s, r->ld);
-        multiply_packed(rows, keys, p->hd, dy, width, r->vt, p->hd, NULL, r->ds, r->ld);
+        scores(p, i0, rows, q, p->stride, r->kt, r->s, r->ld);
+        scores(p, i0, rows, dy, width, r->vt, r->ds, r->ld);
         for (size_t i = 0; i < rows; i++) {
             const size_t n = seen(p, i0 + i);
             float *s = r->s + i * r->ld, *ds = r->ds + i * r->ld;
@@ -267,20 +308,8 @@ static void backward_head(const lsi_attention *p, const room *r, size_t sample, 
             memset(s + n, 0, (keys - n) * sizeof *s);
             memset(ds + n, 0, (keys - n) * sizeof *ds);
         }
-        multiply_packed(rows, p->hd, keys, r->ds, r->ld, r->k, p->t, NULL, at->dq + i0 * p->stride,
-                        p->stride);
-        const size_t fresh = written * p->stride;
-        if (written) {
-            add_transposed(p, r, r->ds, written, rows, q, p->stride, at->dk, 1);
-            add_transposed(p, r, r->s, written, rows, dy, width, at->dv, 1);
-        }
-        if (keys > written) { /* keys that no earlier block saw start from zero */
-            add_transposed(p, r, r->ds + written, keys - written, rows, q, p->stride,
-                           at->dk + fresh, 0);
-            add_transposed(p, r, r->s + written, keys - written, rows, dy, width, at->dv + fresh,
-                           0);
-        }
-        written = keys;
+        combine(p, i0, rows, r->ds, r->ld, r->k, at->dq + i0 * p->stride, p->stride);
+        backward_keys(p, r, i0, rows, keys, q, dy, at->dk, at->dv);
     }
 }
 

@@ -32,15 +32,12 @@ static block_a take_a(const lsi_gemm *g, size_t i0, size_t m, size_t k0, size_t 
 {
     const float *from = g->a + i0 * g->a_row + k0 * g->a_col;
     if (g->a_col != 1) { /* transposed: TILE_ROWS side by side, one after the other for each k */
-        for (size_t i = 0; i < m; i += TILE_ROWS) {
-            const size_t rows = m - i < TILE_ROWS ? m - i : TILE_ROWS;
-            float *to = room + i * k;
-            if (rows == TILE_ROWS)
-                for (size_t p = 0; p < k; p++)
-                    memcpy(to + p * TILE_ROWS, from + p * g->a_col + i, TILE_ROWS * sizeof *to);
-            else
-                for (size_t p = 0; p < k; p++)
-                    memcpy(to + p * TILE_ROWS, from + p * g->a_col + i, rows * sizeof *to);
+        const size_t whole = m / TILE_ROWS * TILE_ROWS;
+        for (size_t p = 0; p < k; p++, from += g->a_col) { /* A is read as it lies, once */
+            float *to = room + p * TILE_ROWS;
+            for (size_t i = 0; i < whole; i += TILE_ROWS)
+                memcpy(to + i * k, from + i, TILE_ROWS * sizeof *to);
+            memcpy(to + whole * k, from + whole, (m - whole) * sizeof *to);
         }
         return (block_a){room, 1, TILE_ROWS, TILE_ROWS * k};
     }
