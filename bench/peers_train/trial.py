@@ -3,7 +3,8 @@
 Each script is started with --model NAME --batch B, builds the model, trains a few steps, and prints
     {"params": …}
 Then, for each line of standard input, a number of seconds, it trains for so long and prints
-    {"samples_per_s": …, "step_ms": … (the median), "steps": …, "params": …, "peak_rss_mb": …}
+    {"samples_per_s": …, "step_ms": … (the median), "steps": …, "params": …, "peak_rss_mb": …,
+     "core": … (the part of the time in which it had the core)}
 until standard input ends: `echo 5 | python torch_train.py --model mlp --batch 128`.
 """
 import argparse
@@ -39,14 +40,16 @@ def say(**values):
 
 
 def timed(step, seconds):
-    """Durations of steps, sorted; step() returns when the step is done."""
+    """The median step, the number of steps, the part of the time in which they had the core. step()
+    returns when the step is done."""
     step()  # what others did meanwhile has emptied the caches
-    times, end = [], time.perf_counter() + seconds
-    while len(times) < 3 or time.perf_counter() < end:
+    times, start, used = [], time.perf_counter(), time.process_time()
+    while len(times) < 3 or time.perf_counter() < start + seconds:
         begin = time.perf_counter()
         step()
         times.append(time.perf_counter() - begin)
-    return sorted(times)
+    core = (time.process_time() - used) / (time.perf_counter() - start)
+    return sorted(times)[len(times) // 2], len(times), core
 
 
 def serve(step, params, batch, others=None):
@@ -59,7 +62,6 @@ def serve(step, params, batch, others=None):
         if others and word in others:
             say(**others[word]())
             continue
-        times = timed(step, float(word))
-        median = times[len(times) // 2]
-        say(samples_per_s=batch / median, step_ms=median * 1e3, steps=len(times), params=params,
-            peak_rss_mb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+        median, steps, core = timed(step, float(word))
+        say(samples_per_s=batch / median, step_ms=median * 1e3, steps=steps, params=params,
+            peak_rss_mb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, core=core)

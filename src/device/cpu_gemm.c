@@ -49,23 +49,53 @@ static block_a take_a(const lsi_gemm *g, size_t i0, size_t m, size_t k0, size_t 
     return (block_a){from, g->a_row, 1, TILE_ROWS * g->a_row};
 }
 
-/* Bias, activation and the rest on a finished tile, while it is in the first cache. */
-static void finish(const lsi_gemm *g, size_t i0, size_t rows, size_t j0, size_t cols)
+/* Sixteen columns, or the last few, of a finished tile. act and is_grad are constants. */
+LSI_VEC void finish_columns(const lsi_act act, const int is_grad, const lsi_gemm *g, size_t at,
+                            size_t rows, const float *bias, size_t n)
 {
-    for (size_t i = i0; i < i0 + rows; i++)
-        for (size_t j = j0; j < j0 + cols; j += 16) {
-            const size_t n = j0 + cols - j < 16 ? j0 + cols - j : 16, at = i * g->ldc + j;
-            v16 x = v16_load_n(g->c + at, n);
-            if (g->bias)
-                x = v16_add(x, v16_load_n(g->bias + j, n));
-            if (g->pre)
-                v16_store_n(g->pre + at, x, n);
-            if (g->before)
-                x = v16_mul(x, v16_act_grad(g->act, v16_load_n(g->before + at, n)));
-            else
-                x = v16_act(g->act, x);
+    const v16 add = bias ? v16_load_n(bias, n) : v16_zero();
+    for (size_t i = 0; i < rows; i++, at += g->ldc) {
+        v16 x = n == 16 ? v16_load(g->c + at) : v16_load_n(g->c + at, n);
+        if (bias)
+            x = v16_add(x, add);
+        if (g->pre && n == 16)
+            v16_store(g->pre + at, x);
+        else if (g->pre)
+            v16_store_n(g->pre + at, x, n);
+        x = is_grad ? v16_mul(x, v16_act_grad(act, v16_load_n(g->before + at, n)))
+                    : v16_act(act, x);
+        if (n == 16)
+            v16_store(g->c + at, x);
+        else
             v16_store_n(g->c + at, x, n);
+    }
+}
+
+/* Bias, activation and the rest on a finished tile, while it is in the first cache. */
+static void finish(const lsi_gemm *g, size_t i, size_t rows, size_t j0, size_t cols)
+{
+#define CASE(a)                                                                                    \
+    case a:                                                                                        \
+        if (g->before)                                                                             \
+            finish_columns(a, 1, g, at, rows, bias, n);                                            \
+        else                                                                                       \
+            finish_columns(a, 0, g, at, rows, bias, n);                                            \
+        break
+    for (size_t j = j0; j < j0 + cols; j += 16) {
+        const size_t n = j0 + cols - j < 16 ? j0 + cols - j : 16, at = i * g->ldc + j;
+        const float *bias = g->bias ? g->bias + j : NULL;
+        switch (g->act) {
+            CASE(LSI_ACT_NONE);
+            CASE(LSI_ACT_RELU);
+            CASE(LSI_ACT_GELU_TANH);
+            CASE(LSI_ACT_GELU_ERF);
+            CASE(LSI_ACT_SILU);
+            CASE(LSI_ACT_TANH);
+            CASE(LSI_ACT_SIGMOID);
+        case LSI_ACT_COUNT: break;
         }
+    }
+#undef CASE
 }
 
 void LSI_K(column_sums)(size_t rows, size_t n, const float *x, size_t ld, float *sums, int add)
