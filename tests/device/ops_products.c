@@ -141,7 +141,7 @@ static void interact_grad(trial *t, const size_t *a)
         SIZES("out", 1, 2, 7, 8, 9, 15, 16, 17, 31, 32, 33, 47, 48, 49, 64, 65, 97, 130),          \
         CHOICE("transposed", 0, 1), CHOICE("act", 0, 1, 2, 3, 4, 5, 6)
 #define ATTENTION_SIZES                                                                            \
-    SIZES("n", 1, 2, 3), SIZES("t", 1, 2, 7, 15, 16, 17, 31, 32, 33, 64, 67, 130),                 \
+    SIZES("n", 1, 2), SIZES("t", 1, 2, 7, 15, 16, 17, 31, 32, 33, 57, 64, 67, 90, 130),            \
         SIZES("heads", 1, 2, 3), SIZES("hd", 1, 5, 8, 15, 16, 17, 32, 33),                         \
         CHOICE("together", 0, 1), CHOICE("causal", 0, 1), CHOICE("dropout", 0, 1),                 \
         CHOICE("sharp", 1, 8)

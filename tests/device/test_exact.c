@@ -83,9 +83,10 @@ static void chains(size_t m, size_t n, size_t k, const float *a, size_t a_row, s
 
 static void linear_chains(lsi_device *device)
 {
-    static const size_t shapes[][3] = {{31, 1024, 70}, {300, 20, 40}, {520, 9, 17},  {5, 300, 1040},
-                                       {1, 1, 1},      {17, 300, 33}, {230, 40, 20}, {3, 5, 1050},
-                                       {15, 513, 31},  {29, 64, 96},  {8, 1024, 70}, {5, 7, 2}};
+    /* Beyond the blocks of the product in every direction: 224 rows, 1024 columns, 256 in depth. */
+    static const size_t shapes[][3] = {{15, 1024, 66}, {300, 20, 40}, {520, 9, 17}, {2, 257, 1030},
+                                       {17, 300, 33},  {15, 513, 31}, {29, 64, 96}, {3, 5, 1050},
+                                       {1, 1, 1},      {5, 7, 2}};
     for (size_t s = 0; s < 2 * sizeof shapes / sizeof *shapes; s++) {
         const size_t rows = shapes[s / 2][0], in = shapes[s / 2][1], out = shapes[s / 2][2];
         const int turned = s % 2;
