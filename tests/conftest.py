@@ -20,6 +20,13 @@ BUILD = pathlib.Path(os.environ.get("LOCKSTEP_BUILD", ROOT / "build")).resolve()
 MARKER = "LOCKSTEP_TEST_MARKER"
 TIMEOUT = 60  # of anything; a test that needs it all has found a hang
 
+# A shell without job control starts what runs in the background with these ignored, and what is
+# ignored stays so in all that we start.
+for number in (signal.SIGHUP, signal.SIGQUIT):
+    signal.signal(number, signal.SIG_DFL)
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 
 def pids():
     """Returns the numbers of all processes."""

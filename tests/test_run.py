@@ -7,10 +7,11 @@ import resource
 import signal
 import stat
 import sys
+import threading
 import time
 
 import pytest
-from conftest import children, is_alive, read_proc, wait_until
+from conftest import TIMEOUT, children, is_alive, read_proc, wait_until
 
 SLEEP = "sleep 1000"
 
@@ -433,7 +434,13 @@ while True:
 
 
 def read_lines(launcher, count):
-    return sorted(launcher.stdout.readline().strip() for _ in range(count))
+    """The next lines, sorted; a launcher that does not write them in time is killed."""
+    watchdog = threading.Timer(TIMEOUT, launcher.kill)
+    watchdog.start()
+    try:
+        return sorted(launcher.stdout.readline().strip() for _ in range(count))
+    finally:
+        watchdog.cancel()
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT"])
