@@ -245,7 +245,7 @@ ALL = ", ".join(COLLECTIVES)
     "words, complaint",
     [
         ([], f"which collective? there are {ALL}"),
-        (["train"], f"'train' cannot be measured; there are {ALL}"),
+        (["training"], f"'training' cannot be measured; there are {ALL}"),
         (["allreduce", "reduce"], "one collective at a time"),
         (["allreduce", "--fly"], "unknown option --fly"),
         (["allreduce", "-x"], "unknown option -x"),
