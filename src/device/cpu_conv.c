@@ -56,7 +56,7 @@ typedef struct window {
     size_t out_h, out_w;      /* pixels to compute */
     size_t out_line, out_row; /* floats from one output row, and pixel, to the next */
     const float *weight;      /* packed: taps_h * taps_w * c rows of n */
-    int add, relu;
+    int add;
     const float *bias;
 } window;
 
@@ -75,17 +75,13 @@ static size_t segment_places(const window *w, size_t *place, size_t *k)
     return count;
 }
 
-static void finish(const window *w, float *y, size_t pixels, size_t n0, size_t cols)
+static void add_bias(const window *w, float *y, size_t pixels, size_t n0, size_t cols)
 {
     for (size_t i = 0; i < pixels; i++)
         for (size_t j = 0; j < cols; j += 16) {
             const size_t m = cols - j < 16 ? cols - j : 16;
-            v16 v = v16_load_n(y + i * w->out_row + j, m);
-            if (w->bias)
-                v = v16_add(v, v16_load_n(w->bias + n0 + j, m));
-            if (w->relu)
-                v = v16_max(v, v16_zero());
-            v16_store_n(y + i * w->out_row + j, v, m);
+            const v16 v = v16_load_n(y + i * w->out_row + j, m);
+            v16_store_n(y + i * w->out_row + j, v16_add(v, v16_load_n(w->bias + n0 + j, m)), m);
         }
 }
 
@@ -113,8 +109,8 @@ static void slide(const window *w, const float *image, const size_t *place, size
                 t.c = y + oy * w->out_line + ox * w->out_row + j;
                 t.start = w->add ? t.c : NULL;
                 LSI_K(tile)(&t);
-                if (w->bias || w->relu)
-                    finish(w, t.c, t.rows, j, t.cols);
+                if (w->bias)
+                    add_bias(w, t.c, t.rows, j, t.cols);
             }
     }
 }
@@ -157,7 +153,6 @@ static ls_status forward_general(lsi_device *device, const lsi_conv *p, const fl
                         .out_line = p->ow * p->o,
                         .out_row = p->o,
                         .weight = room + g * packed,
-                        .relu = p->relu,
                         .bias = bias ? bias + g * o : NULL};
             size_t place[MAX_SEGMENTS], k, segments = segment_places(&w, place, &k);
             slide(&w, pad, place, segments, k, y + n * p->oh * p->ow * p->o + g * o);
@@ -364,10 +359,7 @@ static int is_linear(const lsi_conv *p)
 
 static lsi_linear as_linear(const lsi_conv *p)
 {
-    return (lsi_linear){.rows = p->n * p->h * p->w,
-                        .in = p->c,
-                        .out = p->o,
-                        .act = p->relu ? LSI_ACT_RELU : LSI_ACT_NONE};
+    return (lsi_linear){.rows = p->n * p->h * p->w, .in = p->c, .out = p->o};
 }
 
 static ls_status conv2d(lsi_device *device, const lsi_conv *p, const float *x, const float *weight,

@@ -47,7 +47,6 @@ typedef struct lsi_conv {
     size_t oh, ow, o;  /* output */
     size_t kh, kw, stride_h, stride_w, pad_h, pad_w;
     size_t groups;
-    int relu; /* y = max(y, 0) */
 } lsi_conv;
 
 typedef struct lsi_pool {

@@ -1,8 +1,4 @@
-/* Reference: convolution, images as (n, h, w, c).
- *
- * 1. The gradients take dy as the gradient of the value before relu, whatever the flag says: only
- *    the layer knows what it kept to undo it with.
- */
+/* Reference: convolution, images as (n, h, w, c). */
 #include "device/ref.h"
 
 /* Input row (or column) under output row `at` and kernel row `k`; 0 when it is in the padding. */
@@ -66,8 +62,6 @@ ls_status lsi_ref_conv2d(lsi_device *device, const lsi_conv *p, const float *x, 
                     double sum = one_result(p, x, weight, n, oh, ow, o);
                     if (bias)
                         sum += (double)bias[o];
-                    if (p->relu && !(sum > 0))
-                        sum = 0;
                     y[result_at(p, n, oh, ow, o)] = (float)sum;
                 }
             }

@@ -16,36 +16,8 @@
 
 #include <cmocka.h>
 
+#include "../folder.h"
 #include "base/safetensors.h"
-
-#define OK(call)                                                                                   \
-    do {                                                                                           \
-        ls_status ok_status = (call);                                                              \
-        if (ok_status != LS_OK)                                                                    \
-            fail_msg("%s: %s", #call, ls_last_error());                                            \
-    } while (0)
-
-static char folder[64];
-
-static int make_folder(void **state)
-{
-    (void)state;
-    snprintf(folder, sizeof folder, "/tmp/test-safetensors-XXXXXX");
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    return rmdir(folder); /* fails when a test left something behind */
-}
-
-static const char *path_of(const char *name)
-{
-    static char path[128];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    return path;
-}
 
 static int files_in_folder(void)
 {

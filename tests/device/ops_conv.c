@@ -60,9 +60,8 @@ static void conv2d(trial *t, const size_t *a)
         trial_skip(t);
         return;
     }
-    p.relu = a[7] & 1;
     const float *x = trial_in(t, conv_in(&p)), *w = trial_in(t, conv_weights(&p));
-    const float *bias = a[7] & 2 ? trial_in(t, p.o) : NULL;
+    const float *bias = a[7] ? trial_in(t, p.o) : NULL;
     float *y = trial_out(t, "y", conv_out(&p), 0, TOL, (double)(conv_weights(&p) / p.o) + 2);
     CALL(t, conv2d, &p, x, w, bias, y);
 }
@@ -102,7 +101,7 @@ static void conv2d_dw(trial *t, const size_t *a)
         CHOICE("groups", 1, 1, 1, 2, 3), WINDOWS
 
 const trial_op trial_convolutions[] = {
-    {ENTRY(conv2d), conv2d, {CONV_SIZES, CHOICE("options", 0, 1, 2, 3)}},
+    {ENTRY(conv2d), conv2d, {CONV_SIZES, CHOICE("bias", 0, 1)}},
     {ENTRY(conv2d_dx), conv2d_dx, {CONV_SIZES, CHOICE("add", 0, 1)}},
     {ENTRY(conv2d_dw), conv2d_dw, {CONV_SIZES, CHOICE("options", 0, 1, 2, 3)}},
     {0},
