@@ -4,9 +4,11 @@
 
 #include <lockstep/coll.h>
 #include <lockstep/comm.h>
+#include <lockstep/data.h>
 #include <lockstep/graph.h>
 #include <lockstep/nn.h>
 #include <lockstep/optim.h>
+#include <lockstep/replica.h>
 #include <lockstep/status.h>
 #include <lockstep/types.h>
 #include <lockstep/version.h>

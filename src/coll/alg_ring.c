@@ -131,7 +131,7 @@ void lsi_ring_reduce_scatter(lsi_schedule *s, const ls_comm *comm, const lsi_cal
     /* The segments are the blocks, shifted by one so that member m ends with its own. */
     ring g;
     int n = comm->size;
-    lsi_team team = {n, comm->rank, n, NULL}, *t = lsi_schedule_alloc(s, sizeof team);
+    lsi_team team = {n, comm->rank, n, NULL, 0}, *t = lsi_schedule_alloc(s, sizeof team);
     size_t bytes = call->count * call->element;
     char *work = lsi_schedule_alloc(s, bytes * (size_t)n);
     size_t *lo = lsi_schedule_alloc(s, sizeof *lo * (size_t)(n + 1));
@@ -158,7 +158,7 @@ void lsi_ring_allgather(lsi_schedule *s, const ls_comm *comm, const lsi_call *ca
     size_t *lo = lsi_schedule_alloc(s, sizeof *lo * (size_t)(n + 1));
     if (!t || !lo)
         return;
-    *t = (lsi_team){n, comm->rank, n, NULL};
+    *t = (lsi_team){n, comm->rank, n, NULL, 0};
     lo[0] = 0;
     for (int m = 0; m < n; m++)
         lo[m + 1] = lo[m] + (call->recv_counts ? call->recv_counts[m] : call->count);

@@ -30,6 +30,7 @@ typedef struct lsi_team {
     int n, self;
     int leaves;            /* of the whole tree */
     const lsi_span *spans; /* [n] leaves of each member; NULL: member m is leaf m */
+    int by_number;         /* leaves are no ranks: member m is rank m */
 } lsi_team;
 
 static inline lsi_span lsi_team_span(const lsi_team *t, int m)
@@ -40,7 +41,7 @@ static inline lsi_span lsi_team_span(const lsi_team *t, int m)
 /* The rank (of the communicator) that plays member m. */
 static inline int lsi_team_rank(const lsi_team *t, int m)
 {
-    return lsi_team_span(t, m).first;
+    return t->by_number ? m : lsi_team_span(t, m).first;
 }
 
 /* A reduction over a team. */

@@ -32,6 +32,8 @@ typedef enum lsi_algorithm {
     LSI_ALGORITHM_COUNT
 } lsi_algorithm;
 
+struct lsi_shards;
+
 typedef struct lsi_call {
     lsi_wire_call what; /* collective, dtype, op, algorithm, root, count: equal on all ranks */
     lsi_coll coll;
@@ -45,6 +47,7 @@ typedef struct lsi_call {
     void *recv;
     int in_place;
     const size_t *send_counts, *recv_counts; /* the v variants; owned by the request */
+    const struct lsi_shards *shards;         /* an all-reduce over shards (shards.h), else NULL */
 } lsi_call;
 
 extern const char *const lsi_coll_names[LSI_COLL_COUNT];

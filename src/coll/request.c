@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "coll/board_ops.h"
 #include "coll/comm.h"
+#include "coll/shards.h"
 #include "coll/wait.h"
 
 static ls_request *take_request(ls_comm *comm)
@@ -167,6 +168,9 @@ static ls_status launch(ls_request *r)
     comm->entered[comm->rank] = r->seq;
     if (comm->size == 1) {
         r->step = alone;
+    } else if (c->shards) {
+        r->step = lsi_schedule_progress;
+        LSI_TRY(lsi_shards_build(r));
     } else if (comm->one_host && comm->has_board) {
         r->step = c->algorithm == LSI_DIRECT && c->coll != LSI_ALLTOALLV ? lsi_board_step
                                                                          : lsi_board_then_schedule;

@@ -9,7 +9,7 @@ static void flat_reduction(ls_request *r, int root)
 {
     const lsi_call *c = &r->call;
     lsi_schedule *s = &r->schedule;
-    lsi_team team = {r->comm->size, r->comm->rank, r->comm->size, NULL};
+    lsi_team team = {r->comm->size, r->comm->rank, r->comm->size, NULL, 0};
     void *work = c->recv;
     if (root >= 0 && root != r->comm->rank) /* our own buffer is not to be touched */
         work = lsi_schedule_alloc(s, c->count * c->element);
@@ -23,7 +23,7 @@ ls_status lsi_build_schedule(ls_request *r)
     const lsi_call *c = &r->call;
     const ls_comm *comm = r->comm;
     lsi_schedule *s = &r->schedule;
-    lsi_team team = {comm->size, comm->rank, comm->size, NULL};
+    lsi_team team = {comm->size, comm->rank, comm->size, NULL, 0};
     int ring = c->algorithm == LSI_RING;
     lsi_schedule_reset(s, c->dtype, c->op,
                        comm->one_host ? LSI_CHUNK_WINDOW_HOST : LSI_CHUNK_WINDOW_MAX);

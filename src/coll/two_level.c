@@ -174,7 +174,7 @@ static ls_status build_between(ls_request *r)
     ls_comm *comm = r->comm;
     const lsi_call *c = &r->call;
     lsi_two_level *t = &r->two_level;
-    lsi_team team = {comm->n_spans, comm->span, comm->size, comm->spans};
+    lsi_team team = {comm->n_spans, comm->span, comm->size, comm->spans, 0};
     int root_host = -1;
     for (int s = 0; s < comm->n_spans; s++)
         if (c->root >= comm->spans[s].first && c->root < comm->spans[s].end)

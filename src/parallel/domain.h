@@ -1,0 +1,47 @@
+/* A domain: the workers that share one memory, and with it one copy of the model's state.
+ *
+ * The ranks of a communicator on one host form a domain; where shared memory is not to be used (a
+ * transport other than shm is forced), every rank is a domain of its own. One worker of each, the
+ * first, speaks with the other domains.
+ *
+ * 1. Domains hold adjacent ranges of workers, left to right.
+ * 2. Memory is allocated by one worker each and mapped by all: addresses differ, offsets are equal.
+ *    It lies in the segment that the launcher owns, and outlives the worker.
+ * 3. Every wait has the communicator's deadline and ends at once when somebody dies.
+ */
+#ifndef LSI_PARALLEL_DOMAIN_H
+#define LSI_PARALLEL_DOMAIN_H
+
+#include "coll/shards.h"
+#include <lockstep/comm.h>
+
+typedef struct lsi_domain {
+    ls_comm *world;   /* all workers; borrowed */
+    ls_comm *local;   /* those of this domain */
+    ls_comm *leaders; /* the first of each domain; NULL for the others and with one domain */
+    int worker, workers;
+    int member, members; /* of this domain */
+    int index, count;    /* of domains */
+    int *first;          /* [count + 1] worker that leads each domain; the last entry is workers */
+    double waited;       /* seconds spent waiting for others, since it was last set to 0 */
+} lsi_domain;
+
+/* Collective over `comm`. The caller owns what *domain refers to. */
+ls_status lsi_domain_open(ls_comm *comm, lsi_domain *domain);
+void lsi_domain_close(lsi_domain *domain);
+
+/* `bytes` of zeroed memory of this worker, that the others of the domain can reach. */
+ls_status lsi_domain_alloc(lsi_domain *domain, size_t bytes, void **out);
+void lsi_domain_free(lsi_domain *domain, void *memory);
+/* Collective over the domain: `mine` (from lsi_domain_alloc, or NULL) of every member, as addresses
+ * of this process: all[members]. */
+ls_status lsi_domain_share(lsi_domain *domain, const void *mine, void **all);
+
+/* All members have come here. */
+ls_status lsi_domain_meet(lsi_domain *domain);
+/* A look at whether anybody has failed; for loops that wait for something in shared memory. */
+ls_status lsi_domain_look(lsi_domain *domain);
+/* Wait for a request, and count the time. */
+ls_status lsi_domain_wait(lsi_domain *domain, ls_request **request);
+
+#endif

@@ -1,0 +1,279 @@
+/* A graph's step, shard by shard. */
+#include "parallel/engine.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "parallel/sparse.h"
+
+#define STATISTICS 0.1f
+
+struct lsi_engine {
+    ls_graph *graph;
+    lsi_replica *replica;
+    size_t micro;    /* samples of a run, at most */
+    float momentum;  /* of running statistics */
+    size_t buffers;  /* elements of statistics */
+    float *observed; /* of the batch */
+    int last_run;    /* of its shard: gradients are complete when they are ready */
+    uint64_t steps;
+};
+
+/* ---- opening -------------------------------------------------------------------------------- */
+
+static size_t largest_shard(const lsi_engine_config *config)
+{
+    const uint64_t shards = (uint64_t)lsi_cut_shards(config->batch, config->shards);
+    return (size_t)((config->batch + shards - 1) / shards);
+}
+
+size_t lsi_engine_graph_batch(const lsi_engine_config *config)
+{
+    const size_t shard = largest_shard(config);
+    return config->micro_batch && config->micro_batch < shard ? config->micro_batch : shard;
+}
+
+static void on_ready(void *arg, int index)
+{
+    lsi_engine *e = arg;
+    if (e->last_run)
+        lsi_replica_ready(e->replica, index);
+}
+
+/* Rows of each sparse parameter that a shard can name. */
+static ls_status count_rows(ls_graph *graph, const ls_param_info *params, int n, size_t runs,
+                            size_t *rows, int *any)
+{
+    for (int i = 0; i < n; i++) {
+        ls_sparse_ids ids;
+        for (int k = 0; params[i].sparse && ls_graph_sparse_ids(graph, i, k, &ids) == LS_OK; k++) {
+            rows[i] += ids.count * runs;
+            *any = 1;
+        }
+    }
+    return LS_OK;
+}
+
+static ls_status open_replica(lsi_engine *e, ls_comm *comm, const lsi_engine_config *config)
+{
+    const int n = ls_graph_param_count(e->graph);
+    ls_param_info *params = calloc((size_t)n + 1, sizeof *params);
+    size_t *rows = calloc((size_t)n + 1, sizeof *rows);
+    ls_status status =
+        params && rows ? LS_OK : lsi_fail(LS_ERR_NOMEM, NULL, "engine", "out of memory");
+    for (int i = 0; i < n && status == LS_OK; i++)
+        status = ls_graph_param(e->graph, i, &params[i]);
+    int any = 0;
+    const size_t runs = (largest_shard(config) + e->micro - 1) / e->micro;
+    if (status == LS_OK)
+        status = count_rows(e->graph, params, n, runs, rows, &any);
+    if (status == LS_OK) {
+        const lsi_replica_setup setup = {.shards = config->shards,
+                                         .params = params,
+                                         .n_params = n,
+                                         .elements = ls_graph_param_elements(e->graph),
+                                         .tails = e->buffers,
+                                         .optimizer = config->optimizer,
+                                         .bucket_bytes = config->bucket_bytes,
+                                         .batch = config->batch,
+                                         .sparse_rows = any ? rows : NULL};
+        status = lsi_replica_open(comm, &setup, &e->replica);
+    }
+    free(params);
+    free(rows);
+    return status;
+}
+
+ls_status lsi_engine_open(ls_comm *comm, ls_graph *graph, const lsi_engine_config *config,
+                          lsi_engine **out)
+{
+    lsi_engine *e = calloc(1, sizeof *e);
+    if (!e)
+        return lsi_fail(LS_ERR_NOMEM, NULL, "engine", "out of memory");
+    e->graph = graph;
+    e->micro = lsi_engine_graph_batch(config);
+    e->momentum = config->statistics > 0 ? config->statistics : STATISTICS;
+    e->buffers = ls_graph_buffer_elements(graph);
+    e->observed = calloc(e->buffers + 1, sizeof *e->observed);
+    ls_status status =
+        e->observed ? LS_OK : lsi_fail(LS_ERR_NOMEM, NULL, "engine", "out of memory");
+    if (status == LS_OK)
+        status = open_replica(e, comm, config);
+    if (status != LS_OK) {
+        lsi_engine_close(e);
+        return status;
+    }
+    ls_graph_bind(graph, e->replica->weights, lsi_vector(e->replica, e->replica->domain.member, 0));
+    ls_graph_on_ready(graph, on_ready, e);
+    if (e->replica->domain.member == 0)
+        ls_graph_init(graph);
+    *out = e;
+    return lsi_domain_meet(&e->replica->domain);
+}
+
+void lsi_engine_close(lsi_engine *e)
+{
+    if (!e)
+        return;
+    if (e->replica) {
+        ls_graph_bind(e->graph, NULL, NULL);
+        ls_graph_on_ready(e->graph, NULL, NULL);
+    }
+    lsi_replica_close(e->replica);
+    free(e->observed);
+    free(e);
+}
+
+/* ---- a step --------------------------------------------------------------------------------- */
+
+void lsi_engine_part(const lsi_engine *e, uint64_t samples, uint64_t *first, uint64_t *end)
+{
+    const lsi_domain *d = &e->replica->domain;
+    const int shards = lsi_cut_shards(samples, e->replica->shards);
+    int from, to;
+    uint64_t unused;
+    lsi_cut_range(shards, d->workers, d->worker, &from, &to);
+    *first = *end = 0;
+    if (from == to)
+        return;
+    lsi_cut_shard(samples, shards, from, first, &unused);
+    lsi_cut_shard(samples, shards, to - 1, &unused, end);
+}
+
+/* Rows that this worker's shards will read are brought up to date: all inputs are looked at before
+ * the first forward pass. */
+static ls_status touch(lsi_engine *e, uint64_t samples, lsi_fill_fn fill, void *arg)
+{
+    lsi_replica *r = e->replica;
+    uint64_t first, end;
+    lsi_engine_part(e, samples, &first, &end);
+    lsi_sparse_want_none(r);
+    for (uint64_t at = first; at < end; at += e->micro) {
+        const size_t n = end - at < e->micro ? (size_t)(end - at) : e->micro;
+        LSI_TRY(fill(arg, e->graph, at - first, n));
+        for (int i = 0; i < r->n_params; i++) {
+            ls_sparse_ids ids;
+            for (int k = 0;
+                 r->params[i].sparse && ls_graph_sparse_ids(e->graph, i, k, &ids) == LS_OK; k++) {
+                ids.count = ids.count / e->micro * n; /* it speaks of the graph's whole batch */
+                LSI_TRY(lsi_sparse_want(r, i, &ids));
+            }
+        }
+    }
+    return lsi_sparse_touch(r);
+}
+
+/* One run of the graph over a part of a shard. */
+static ls_status run(lsi_engine *e, uint64_t position, size_t n, int accumulate)
+{
+    ls_run_config config = LS_RUN_CONFIG_INIT;
+    ls_run_result found;
+    config.batch = n;
+    config.training = config.backward = 1;
+    config.accumulate = accumulate;
+    config.step = e->steps;
+    config.first_position = position;
+    LSI_TRY(ls_graph_run(e->graph, &config, &found));
+    double *tail = lsi_replica_tail(e->replica);
+    const float *observed = ls_graph_observed(e->graph);
+    tail[LSI_TAIL_LOSS] += found.loss;
+    tail[LSI_TAIL_COUNT] += found.count;
+    for (size_t i = 0; i < e->buffers; i++)
+        tail[LSI_TAIL_FREE + i] += (double)observed[i] * (double)n;
+    return LS_OK;
+}
+
+static ls_status run_shard(lsi_engine *e, uint64_t part, uint64_t first, uint64_t end,
+                           lsi_fill_fn fill, void *arg)
+{
+    lsi_replica *r = e->replica;
+    ls_graph_bind(e->graph, r->weights, lsi_replica_leaf(r));
+    for (uint64_t at = first; at < end; at += e->micro) {
+        const size_t n = end - at < e->micro ? (size_t)(end - at) : e->micro;
+        e->last_run = at + n == end;
+        LSI_TRY(fill(arg, e->graph, at - part, n));
+        LSI_TRY(run(e, at, n, at > first));
+    }
+    for (int i = 0; r->sparse && i < r->n_params; i++) {
+        ls_sparse_grad grad;
+        if (!r->params[i].sparse)
+            continue;
+        LSI_TRY(ls_graph_sparse_grad(e->graph, i, &grad));
+        LSI_TRY(lsi_sparse_give(r, i, &grad));
+    }
+    lsi_replica_done(r);
+    return LS_OK;
+}
+
+static void observe(lsi_engine *e, uint64_t samples)
+{
+    const double *sums = e->replica->totals + LSI_TAIL_FREE;
+    for (size_t i = 0; i < e->buffers; i++)
+        e->observed[i] = (float)(sums[i] / (double)samples);
+    if (e->buffers)
+        ls_graph_observe(e->graph, e->observed, e->momentum);
+}
+
+ls_status lsi_engine_step(lsi_engine *e, uint64_t samples, lsi_fill_fn fill, void *arg,
+                          lsi_step_result *result)
+{
+    lsi_replica *r = e->replica;
+    const double from = lsi_now();
+    uint64_t part, part_end, first, end;
+    lsi_engine_part(e, samples, &part, &part_end);
+    LSI_TRY(lsi_replica_begin(r, samples));
+    if (r->sparse)
+        LSI_TRY(touch(e, samples, fill, arg));
+    while (lsi_replica_next(r, &first, &end))
+        LSI_TRY(run_shard(e, part, first, end, fill, arg));
+    LSI_TRY(lsi_replica_sync(r));
+    observe(e, samples);
+    e->steps++;
+    if (!result)
+        return LS_OK;
+    ls_optim_figures figures;
+    ls_optimizer_figures(r->optimizer, &figures);
+    *result = (lsi_step_result){.loss = r->totals[LSI_TAIL_LOSS] / r->totals[LSI_TAIL_COUNT],
+                                .count = r->totals[LSI_TAIL_COUNT],
+                                .grad_norm = figures.grad_norm,
+                                .rate = figures.rate,
+                                .seconds = lsi_now() - from,
+                                .waited = r->domain.waited,
+                                .exchanged = r->exchange_to - r->exchange_from,
+                                .exposed = r->exposed};
+    return LS_OK;
+}
+
+uint64_t lsi_engine_steps(const lsi_engine *e)
+{
+    return e->steps;
+}
+
+/* ---- state ---------------------------------------------------------------------------------- */
+
+ls_status lsi_engine_settle(lsi_engine *e)
+{
+    lsi_replica *r = e->replica;
+    LSI_TRY(lsi_domain_meet(&r->domain));
+    if (r->sparse && r->domain.member == 0)
+        LSI_TRY(ls_optimizer_flush(r->optimizer, r->weights));
+    return lsi_domain_meet(&r->domain);
+}
+
+ls_status lsi_engine_spread(lsi_engine *e)
+{
+    lsi_replica *r = e->replica;
+    LSI_TRY(lsi_replica_spread(r));
+    if (e->buffers)
+        LSI_TRY(ls_broadcast(r->domain.world, ls_graph_buffers(e->graph), e->buffers, LS_F32, 0));
+    e->steps = ls_optimizer_get_step(r->optimizer);
+    return LS_OK;
+}
+
+lsi_replica *lsi_engine_replica(lsi_engine *e)
+{
+    return e->replica;
+}

@@ -1,0 +1,68 @@
+/* Training of a graph: a replica (replica.h) whose gradients a graph computes.
+ *
+ *     fill the inputs -> forward -> backward -> (gradient ready) -> fold -> … sync
+ *
+ * 1. Every worker has a graph of its own for one shard (or a part of one: micro-batches), on the
+ *    weights that its domain shares.
+ * 2. Counters of dropout are made of the step and of a sample's place in the batch: nobody's masks
+ *    depend on who computes them.
+ * 3. Statistics of batch norm are those of a shard; running ones take the mean over the batch, by
+ *    the tree over shards. Every worker keeps its own copy, all equal.
+ * 4. After the first step nothing is allocated.
+ */
+#ifndef LSI_PARALLEL_ENGINE_H
+#define LSI_PARALLEL_ENGINE_H
+
+#include "parallel/replica.h"
+#include <lockstep/graph.h>
+
+typedef struct lsi_engine lsi_engine;
+
+typedef struct lsi_engine_config {
+    int shards;
+    uint64_t batch;                   /* samples of a step, at most */
+    size_t micro_batch;               /* samples that run at once; 0: a whole shard */
+    const ls_optim_config *optimizer; /* NULL: none (evaluation) */
+    size_t bucket_bytes;
+    float statistics; /* momentum of running statistics; 0: 0.1 */
+} lsi_engine_config;
+
+/* Samples of the graph's batch that such an engine needs: the largest shard, or the micro-batch. */
+size_t lsi_engine_graph_batch(const lsi_engine_config *config);
+
+/* Collective. The graph is compiled for lsi_engine_graph_batch; it is borrowed until close, and its
+ * parameters are in shared memory from now on, with the initial values. Parameters without a
+ * gradient are named in a warning of worker 0. */
+ls_status lsi_engine_open(ls_comm *comm, ls_graph *graph, const lsi_engine_config *config,
+                          lsi_engine **out);
+void lsi_engine_close(lsi_engine *engine);
+
+/* Put samples [first, first + count) of the worker's part of the batch into the graph's inputs. May
+ * be asked for the same samples again. */
+typedef ls_status (*lsi_fill_fn)(void *arg, ls_graph *graph, uint64_t first, size_t count);
+
+typedef struct lsi_step_result {
+    double loss, count; /* the mean over the batch; samples or tokens */
+    double grad_norm;
+    float rate;
+    double seconds, waited; /* of this worker: the step, and in it waiting for others */
+    /* With other hosts, on a host's first worker: how long gradients were under way, and how much
+     * of that it had nothing else to do. */
+    double exchanged, exposed;
+} lsi_step_result;
+
+/* Samples [*first, *end) of a batch of `samples` that this worker computes. */
+void lsi_engine_part(const lsi_engine *engine, uint64_t samples, uint64_t *first, uint64_t *end);
+/* One step over `samples` samples. Collective, blocks. */
+ls_status lsi_engine_step(lsi_engine *engine, uint64_t samples, lsi_fill_fn fill, void *arg,
+                          lsi_step_result *result);
+/* Steps done. */
+uint64_t lsi_engine_steps(const lsi_engine *engine);
+
+/* Every row of weights and state up to date, for who reads them all. Collective. */
+ls_status lsi_engine_settle(lsi_engine *engine);
+/* State of worker 0 (weights, statistics, optimizer, step) to everybody. Collective. */
+ls_status lsi_engine_spread(lsi_engine *engine);
+lsi_replica *lsi_engine_replica(lsi_engine *engine);
+
+#endif

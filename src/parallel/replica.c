@@ -1,0 +1,318 @@
+/* The engine's object: memory, and the way of a step. */
+#include "parallel/replica.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/status.h"
+#include "parallel/sparse.h"
+
+#define BUCKET_BYTES ((size_t)4 << 20)
+#define PAGE ((size_t)4096)
+
+/* ---- opening -------------------------------------------------------------------------------- */
+
+/* Vectors that a member needs, and the leader for the domain's sums, whatever the batch's size. */
+static int vectors_needed(const lsi_domain *d, int shards)
+{
+    int room = 1;
+    for (int leaves = 1; leaves <= shards; leaves++) {
+        lsi_tree_node nodes[LSI_TREE_MAX_NODES];
+        int domain_first = 0, first = 0, end = 0;
+        for (int m = 0; m < d->members; m++) {
+            lsi_cut_range(leaves, d->workers, d->first[d->index] + m, &first, &end);
+            if (m == 0)
+                domain_first = first;
+            const int needed = lsi_fold_room(leaves, first, end);
+            room = needed > room ? needed : room;
+        }
+        const int sums = lsi_tree_nodes(leaves, domain_first, end, nodes);
+        room = sums > room ? sums : room;
+    }
+    return room;
+}
+
+static ls_status open_memory(lsi_replica *r)
+{
+    lsi_domain *d = &r->domain;
+    const size_t tails = (size_t)r->room * r->tails * sizeof(double);
+    r->tail_at = sizeof(lsi_progress);
+    r->vector_at = (r->tail_at + tails + PAGE - 1) / PAGE * PAGE;
+    r->vector_bytes = r->elements * sizeof(float);
+    r->of = calloc((size_t)d->members, sizeof *r->of);
+    r->totals = calloc(r->tails, sizeof *r->totals);
+    void **all = calloc((size_t)d->members, sizeof *all), *memory = NULL;
+    ls_status status = LS_OK;
+    if (!r->of || !r->totals || !all)
+        status = lsi_fail(LS_ERR_NOMEM, NULL, "replica", "out of memory");
+    if (status == LS_OK)
+        status = lsi_domain_alloc(d, r->vector_at + (size_t)r->room * r->vector_bytes, &memory);
+    r->mine = memory;
+    if (status == LS_OK)
+        status = lsi_domain_share(d, memory, all);
+    for (int m = 0; status == LS_OK && m < d->members; m++)
+        r->of[m] = all[m];
+    memory = NULL;
+    if (status == LS_OK && d->member == 0)
+        status = lsi_domain_alloc(d, r->elements * sizeof(float) + r->state_bytes, &memory);
+    if (d->member == 0)
+        r->weights = memory;
+    if (status == LS_OK)
+        status = lsi_domain_share(d, memory, all);
+    if (status == LS_OK)
+        r->weights = all[0];
+    free(all);
+    return status;
+}
+
+static ls_status open_optimizer(lsi_replica *r, const lsi_replica_setup *setup)
+{
+    if (!setup->optimizer)
+        return LS_OK;
+    LSI_TRY(ls_optimizer_create(setup->optimizer, r->params, r->n_params, setup->elements,
+                                &r->optimizer));
+    r->state_bytes = ls_optimizer_state_bytes(r->optimizer);
+    return LS_OK;
+}
+
+static ls_status check_setup(const lsi_replica *r, const lsi_replica_setup *setup)
+{
+    if (setup->shards < 1 || setup->shards > LSI_TREE_MAX_LEAVES)
+        return lsi_fail(LS_ERR_CONFIG, NULL, "shards", "%d is not in 1…%d", setup->shards,
+                        LSI_TREE_MAX_LEAVES);
+    if (r->domain.workers > setup->shards)
+        return lsi_fail(LS_ERR_CONFIG, "fewer workers, or more shards (which changes the result)",
+                        "workers", "%d of them cannot share %d shards", r->domain.workers,
+                        setup->shards);
+    return LS_OK;
+}
+
+static ls_status open_parts(lsi_replica *r, const lsi_replica_setup *setup)
+{
+    LSI_TRY(check_setup(r, setup));
+    r->shards = setup->shards;
+    r->n_params = setup->n_params;
+    r->blocks = (setup->elements + LS_OPTIM_BLOCK - 1) / LS_OPTIM_BLOCK;
+    r->elements = r->blocks * LS_OPTIM_BLOCK;
+    r->tails = LSI_TAIL_FREE + setup->tails;
+    r->room = vectors_needed(&r->domain, r->shards);
+    r->params = calloc((size_t)r->n_params + 1, sizeof *r->params);
+    r->is_ready = calloc((size_t)r->n_params + 1, 1);
+    if (!r->params || !r->is_ready)
+        return lsi_fail(LS_ERR_NOMEM, NULL, "replica", "out of memory");
+    memcpy(r->params, setup->params, (size_t)r->n_params * sizeof *r->params);
+    LSI_TRY(open_optimizer(r, setup));
+    LSI_TRY(open_memory(r));
+    if (r->optimizer)
+        ls_optimizer_bind(r->optimizer, (char *)r->weights + r->elements * sizeof(float));
+    LSI_TRY(lsi_buckets_make(r, setup->bucket_bytes ? setup->bucket_bytes : BUCKET_BYTES));
+    if (setup->sparse_rows)
+        LSI_TRY(lsi_sparse_open(r, setup));
+    return lsi_layout_make(r, lsi_cut_shards(setup->batch, r->shards));
+}
+
+ls_status lsi_replica_open(ls_comm *comm, const lsi_replica_setup *setup, lsi_replica **out)
+{
+    lsi_replica *r = calloc(1, sizeof *r);
+    if (!r)
+        return lsi_fail(LS_ERR_NOMEM, NULL, "replica", "out of memory");
+    ls_status status = lsi_domain_open(comm, &r->domain);
+    if (status == LS_OK)
+        status = open_parts(r, setup);
+    if (status != LS_OK) {
+        lsi_replica_close(r);
+        return status;
+    }
+    *out = r;
+    return LS_OK;
+}
+
+void lsi_replica_close(lsi_replica *r)
+{
+    if (!r)
+        return;
+    lsi_sparse_close(r);
+    ls_optimizer_destroy(r->optimizer);
+    if (r->domain.member == 0)
+        lsi_domain_free(&r->domain, r->weights);
+    lsi_domain_free(&r->domain, r->mine);
+    lsi_domain_close(&r->domain);
+    free(r->layout.spans);
+    free(r->buckets);
+    free(r->requests);
+    free(r->of);
+    free(r->totals);
+    free(r->is_ready);
+    free(r->params);
+    free(r);
+}
+
+ls_status lsi_replica_spread(lsi_replica *r)
+{
+    lsi_domain *d = &r->domain;
+    LSI_TRY(lsi_domain_meet(d));
+    if (d->leaders)
+        LSI_TRY(ls_broadcast(d->leaders, r->weights, r->elements * sizeof(float) + r->state_bytes,
+                             LS_U8, 0));
+    if (r->optimizer) {
+        int64_t step = (int64_t)ls_optimizer_get_step(r->optimizer);
+        LSI_TRY(ls_broadcast(d->world, &step, 1, LS_I64, 0));
+        if ((uint64_t)step != ls_optimizer_get_step(r->optimizer))
+            ls_optimizer_set_step(r->optimizer, (uint64_t)step);
+    }
+    return lsi_domain_meet(d);
+}
+
+/* ---- shards --------------------------------------------------------------------------------- */
+
+ls_status lsi_replica_begin(lsi_replica *r, uint64_t samples)
+{
+    const int leaves = lsi_cut_shards(samples, r->shards);
+    LSI_TRY(lsi_layout_make(r, leaves));
+    r->samples = samples;
+    lsi_cut_range(leaves, r->domain.workers, r->domain.worker, &r->first_shard, &r->end_shard);
+    r->shard = r->first_shard - 1;
+    r->buckets_ready = r->first_shard == r->end_shard ? r->n_buckets : 0;
+    r->buckets_reduced = r->buckets_started = r->buckets_done = 0;
+    r->domain.waited = r->exchange_from = r->exchange_to = r->exposed = 0;
+    lsi_fold_begin(&r->fold, leaves, r->first_shard);
+    return LS_OK;
+}
+
+int lsi_replica_next(lsi_replica *r, uint64_t *first, uint64_t *end)
+{
+    if (r->shard + 1 >= r->end_shard)
+        return 0;
+    r->shard++;
+    lsi_cut_shard(r->samples, r->layout.leaves, r->shard, first, end);
+    lsi_fold_next(&r->fold, &r->step);
+    memset(r->is_ready, 0, (size_t)r->n_params);
+    r->ready = 0;
+    memset(lsi_replica_tail(r), 0, r->tails * sizeof(double));
+    return 1;
+}
+
+float *lsi_replica_leaf(const lsi_replica *r)
+{
+    return lsi_vector(r, r->domain.member, r->step.place);
+}
+
+double *lsi_replica_tail(const lsi_replica *r)
+{
+    return lsi_tail(r, r->domain.member, r->step.place);
+}
+
+static void fold_param(lsi_replica *r, const ls_param_info *param)
+{
+    const lsi_fold_step *s = &r->step;
+    if (s->into == s->place || param->sparse)
+        return;
+    const void *in[LSI_TREE_MAX_NODES + 1];
+    for (int k = s->into; k <= s->place; k++)
+        in[k - s->into] = lsi_vector(r, r->domain.member, k) + param->offset;
+    void *out = lsi_vector(r, r->domain.member, s->into) + param->offset;
+    lsi_tree_merge_run(&s->plan, LS_F32, LS_SUM, in, &out, param->count);
+}
+
+void lsi_replica_ready(lsi_replica *r, int index)
+{
+    if (r->is_ready[index])
+        return;
+    fold_param(r, &r->params[index]);
+    r->is_ready[index] = 1;
+    while (r->ready < r->n_params && r->is_ready[r->ready])
+        r->ready++;
+    if (r->domain.count == 1 || r->shard + 1 < r->end_shard)
+        return;
+    while (r->buckets_ready < r->n_buckets && r->buckets[r->buckets_ready].last_param < r->ready)
+        r->buckets_ready++;
+    (void)lsi_combine_look(r); /* an error stays with the group, and comes out in sync */
+}
+
+void lsi_replica_done(lsi_replica *r)
+{
+    const lsi_fold_step *s = &r->step;
+    for (int i = r->ready; i < r->n_params; i++)
+        lsi_replica_ready(r, i);
+    if (s->into == s->place)
+        return;
+    const void *in[LSI_TREE_MAX_NODES + 1];
+    for (int k = s->into; k <= s->place; k++)
+        in[k - s->into] = lsi_tail(r, r->domain.member, k);
+    void *out = lsi_tail(r, r->domain.member, s->into);
+    lsi_tree_merge_run(&s->plan, LS_F64, LS_SUM, in, &out, r->tails);
+}
+
+/* ---- the update ----------------------------------------------------------------------------- */
+
+/* This member's next blocks at or after *first; 0: none left. */
+static int own_run(const lsi_replica *r, size_t *first, size_t *last)
+{
+    const size_t members = (size_t)r->domain.members, member = (size_t)r->domain.member;
+    size_t group = (*first + LSI_OWN_BLOCKS - 1) / LSI_OWN_BLOCKS;
+    while (group % members != member)
+        group++;
+    *first = group * LSI_OWN_BLOCKS;
+    if (*first >= r->blocks)
+        return 0;
+    *last = *first + LSI_OWN_BLOCKS < r->blocks ? *first + LSI_OWN_BLOCKS : r->blocks;
+    return 1;
+}
+
+/* Sums of our blocks, if they do not stand there already. */
+static void combine_run(lsi_replica *r, size_t first, size_t last)
+{
+    if (r->domain.count == 1)
+        lsi_combine_range(r, first * LS_OPTIM_BLOCK, last * LS_OPTIM_BLOCK);
+}
+
+static ls_status measure_runs(lsi_replica *r, int round)
+{
+    size_t last;
+    for (size_t first = 0; own_run(r, &first, &last); first = last) {
+        if (round == 0)
+            combine_run(r, first, last);
+        LSI_TRY(ls_optimizer_measure(r->optimizer, round, r->weights, lsi_vector(r, 0, 0), first,
+                                     last));
+    }
+    LSI_TRY(lsi_domain_meet(&r->domain));
+    return ls_optimizer_combine(r->optimizer, round);
+}
+
+static ls_status update(lsi_replica *r, float scale)
+{
+    const int rounds = ls_optimizer_rounds(r->optimizer);
+    LSI_TRY(ls_optimizer_begin(r->optimizer, scale));
+    for (int round = 0; round < rounds; round++)
+        LSI_TRY(measure_runs(r, round));
+    size_t last;
+    for (size_t first = 0; own_run(r, &first, &last); first = last) {
+        if (!rounds)
+            combine_run(r, first, last);
+        LSI_TRY(ls_optimizer_update(r->optimizer, r->weights, lsi_vector(r, 0, 0), first, last));
+    }
+    ls_optimizer_end(r->optimizer);
+    return LS_OK;
+}
+
+ls_status lsi_replica_sync(lsi_replica *r)
+{
+    LSI_TRY(lsi_combine_finish(r));
+    const double count = r->totals[LSI_TAIL_COUNT];
+    if (!(count > 0))
+        return lsi_fail(LS_ERR_INVALID, "look at the data", "training step",
+                        "nothing in the batch counts: %g samples or tokens", count);
+    if (r->sparse)
+        LSI_TRY(lsi_sparse_combine(r));
+    if (r->optimizer) {
+        LSI_TRY(update(r, (float)(1 / count)));
+    } else {
+        size_t last;
+        for (size_t first = 0; own_run(r, &first, &last); first = last)
+            combine_run(r, first, last);
+    }
+    LSI_TRY(lsi_domain_meet(&r->domain));
+    r->syncs++;
+    return LS_OK;
+}

@@ -1,0 +1,169 @@
+/* The engine: flat arrays of parameters and gradients, a step, and who does which part of it.
+ *
+ * A step of a worker: for each shard of its range it gets a vector to compute the gradient into
+ * (lsi_replica_next), says which parameters are complete (lsi_replica_ready: they are folded into
+ * the range's sums while they are in the cache), and ends it (lsi_replica_done). Then
+ * lsi_replica_sync combines and updates, all members of a domain together, each a part:
+ *
+ *     one domain       meet; sum the vectors of all members block by block where they lie, and
+ *                      update each block at once; meet
+ *     several domains  buckets, in the order in which gradients appear: members sum their segments
+ *                      into the leader's vectors, the leader exchanges them with the other leaders
+ *                      while the others still compute; then update; meet
+ *
+ * 1. All sums follow the tree over shards, so bits do not depend on workers, domains or buckets.
+ * 2. The sums of the domain, in the end those of all, stand in the leader's vectors; vector 0 is
+ *    the sum of the whole batch before any update begins.
+ * 3. Weights are written between the meetings of a sync only, and each by one member.
+ * 4. `tail` holds what else is summed over shards, in double precision: loss, count, metrics,
+ *    statistics of batch norm.
+ */
+#ifndef LSI_PARALLEL_REPLICA_H
+#define LSI_PARALLEL_REPLICA_H
+
+#include <stdatomic.h>
+
+#include "parallel/cut.h"
+#include "parallel/domain.h"
+#include <lockstep/optim.h>
+
+#define LSI_OWN_BLOCKS 4 /* blocks that a member takes at a time */
+#define LSI_EXCHANGES 4  /* buckets under way between domains */
+
+/* Entries of the tail that every step has; what follows is the caller's. */
+enum { LSI_TAIL_LOSS, LSI_TAIL_COUNT, LSI_TAIL_FREE };
+
+/* Gradients that travel together: elements [from, to), all of them dense. */
+typedef struct lsi_bucket {
+    size_t from, to;
+    int last_param; /* complete when parameters 0…last_param are */
+    lsi_shards shards;
+} lsi_bucket;
+
+/* What a member tells the others of its domain, in shared memory. Counted over all steps. */
+typedef struct lsi_progress {
+    _Alignas(128) _Atomic uint64_t ready; /* buckets whose sums over its range are complete */
+    _Atomic uint64_t reduced;             /* buckets whose segment it has summed */
+} lsi_progress;
+
+/* Who brings what into the sums of the domain, for a batch with this many shards. */
+typedef struct lsi_layout {
+    int leaves;
+    int n_in;
+    struct lsi_input {
+        int member, vector;
+    } in[LSI_TREE_MAX_LEAVES];
+    int n_out;
+    lsi_tree_plan plan;
+    lsi_span *spans; /* [domains] */
+} lsi_layout;
+
+/* Rows of sparse parameters: sparse.c. */
+typedef struct lsi_sparse_set lsi_sparse_set;
+
+typedef struct lsi_replica {
+    lsi_domain domain;
+    int shards;
+    ls_param_info *params;
+    int n_params;
+    size_t elements; /* rounded up to blocks */
+    size_t blocks, tails;
+    ls_optimizer *optimizer; /* NULL: none; its state lies in the domain */
+
+    /* memory of the domain */
+    char *mine; /* this member's: progress, tails, vectors */
+    char **of;  /* [members] likewise of each */
+    size_t tail_at, vector_at, vector_bytes;
+    int room;       /* vectors of a member */
+    float *weights; /* the leader's; the state of the optimizer lies behind them */
+    size_t state_bytes;
+
+    lsi_bucket *buckets;
+    int n_buckets;
+    ls_request **requests; /* [n_buckets] leader's */
+    lsi_layout layout;
+    lsi_sparse_set *sparse; /* NULL: none */
+
+    /* the step under way */
+    uint64_t samples;
+    int first_shard, end_shard, shard;
+    lsi_fold fold;
+    lsi_fold_step step;
+    uint8_t *is_ready; /* [n_params] in this shard */
+    int ready;         /* parameters 0…ready-1 are */
+    int buckets_ready, buckets_reduced, buckets_started, buckets_done;
+    uint64_t syncs;
+    double exchange_from, exchange_to; /* leader: when buckets were under way in this step, */
+    double exposed;                    /* and how long it had nothing to do but wait for them */
+    double *totals;                    /* [tails] of the latest sync */
+} lsi_replica;
+
+typedef struct lsi_replica_setup {
+    int shards;
+    const ls_param_info *params;
+    int n_params;
+    size_t elements;
+    size_t tails;                     /* beyond LSI_TAIL_FREE */
+    const ls_optim_config *optimizer; /* NULL: gradients are only combined */
+    size_t bucket_bytes;              /* 0: 4 MiB */
+    uint64_t batch;                   /* most samples of a step */
+    const size_t *sparse_rows; /* [n_params] most rows of one shard's gradient; NULL: none sparse */
+} lsi_replica_setup;
+
+/* Collective: memory, optimizer, buckets. Weights are zeros. */
+ls_status lsi_replica_open(ls_comm *comm, const lsi_replica_setup *setup, lsi_replica **out);
+void lsi_replica_close(lsi_replica *r);
+/* The state of domain 0 (weights, optimizer, its step) becomes that of all. Collective. */
+ls_status lsi_replica_spread(lsi_replica *r);
+
+/* A step over `samples` samples. */
+ls_status lsi_replica_begin(lsi_replica *r, uint64_t samples);
+/* The next shard of this worker, as samples [*first, *end) of the batch; 0 when there is none. */
+int lsi_replica_next(lsi_replica *r, uint64_t *first, uint64_t *end);
+/* Where its gradient goes, and its tail (zeros). */
+float *lsi_replica_leaf(const lsi_replica *r);
+double *lsi_replica_tail(const lsi_replica *r);
+/* The gradient of parameter `index` is complete in this shard. Does not block; drives what is under
+ * way. Errors come out in sync. */
+void lsi_replica_ready(lsi_replica *r, int index);
+/* The shard is complete. */
+void lsi_replica_done(lsi_replica *r);
+/* Combine and update. Collective, blocks. Totals of the tail are in r->totals then. */
+ls_status lsi_replica_sync(lsi_replica *r);
+
+static inline float *lsi_vector(const lsi_replica *r, int member, int k)
+{
+    return (float *)(r->of[member] + r->vector_at + (size_t)k * r->vector_bytes);
+}
+
+static inline double *lsi_tail(const lsi_replica *r, int member, int k)
+{
+    return (double *)(r->of[member] + r->tail_at) + (size_t)k * r->tails;
+}
+
+static inline lsi_progress *lsi_progress_of(const lsi_replica *r, int member)
+{
+    return (lsi_progress *)r->of[member];
+}
+
+/* Does this member update the block? */
+static inline int lsi_owns_block(const lsi_replica *r, size_t block)
+{
+    return block / LSI_OWN_BLOCKS % (size_t)r->domain.members == (size_t)r->domain.member;
+}
+
+/* layout.c */
+ls_status lsi_layout_make(lsi_replica *r, int leaves);
+ls_status lsi_buckets_make(lsi_replica *r, size_t bucket_bytes);
+/* The elements of [from, to) that are dense: the first run at or after `from`; 0: none left. */
+int lsi_dense_run(const lsi_replica *r, size_t from, size_t to, size_t *a, size_t *b);
+
+/* combine.c */
+/* Sum elements [from, to) of all members into the leader's vectors. */
+void lsi_combine_range(lsi_replica *r, size_t from, size_t to);
+/* Do what can be done for the buckets without waiting; LS_IN_PROGRESS when something is left. */
+ls_status lsi_combine_look(lsi_replica *r);
+/* All buckets and the tail, over all domains. */
+ls_status lsi_combine_finish(lsi_replica *r);
+
+#endif
