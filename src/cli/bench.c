@@ -263,6 +263,8 @@ int lsi_cli_bench_worker(int argc, char **argv)
     lsi_bench_options options;
     if (!getenv(LSI_BOOT_ENV))
         return lsi_cli_usage(NULL, "no command '%s'", argv[0]);
+    if (argc > 1 && strcmp(argv[1], "train") == 0)
+        return lsi_cli_bench_train(argc - 1, argv + 1);
     int status = parse(argc, argv, &options);
     return status >= 0 ? status : lsi_bench_work(&options);
 }
