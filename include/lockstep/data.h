@@ -89,9 +89,9 @@ LS_API ls_status ls_dataset_best_loss(const ls_dataset *dataset, double *loss);
 
 typedef struct ls_loader ls_loader;
 
-/* A loader with a thread of its own, which takes no signals, and room for `ahead` requests of at most
- * `batch` samples. The dataset, after bind, is borrowed. `shuffle` 0: place k is sample k. Nothing
- * is allocated later. */
+/* A loader with a thread of its own, which takes no signals, and room for `ahead` requests of at
+ * most `batch` samples. The dataset, after bind, is borrowed. `shuffle` 0: place k is sample k.
+ * Nothing is allocated later. */
 LS_API ls_status ls_loader_create(const ls_dataset *dataset, size_t batch, int ahead, uint64_t seed,
                                   int shuffle, ls_loader **out);
 /* Also with requests under way: they are dropped. */

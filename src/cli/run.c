@@ -10,9 +10,9 @@
 
 #include "base/env.h"
 #include "base/host.h"
-#include "base/net.h"
 #include "base/status.h"
 #include "cli/cli.h"
+#include "cli/hosts_options.h"
 #include "launch/launch.h"
 
 static const char help[] =
@@ -62,17 +62,7 @@ static const char help[] =
     "\n"
     "example: lockstep run -n 2 -- ./train --steps 100\n";
 
-enum {
-    OPT_PREFIX = 256,
-    OPT_BIND,
-    OPT_ON_DEATH,
-    OPT_TRANSPORT,
-    OPT_LISTEN,
-    OPT_HOSTS,
-    OPT_JOIN,
-    OPT_KEY_FILE,
-    OPT_WAIT
-};
+enum { OPT_PREFIX = 256, OPT_BIND, OPT_ON_DEATH, OPT_TRANSPORT };
 
 static const struct option options[] = {
     {"ranks", required_argument, NULL, 'n'},
@@ -80,11 +70,7 @@ static const struct option options[] = {
     {"bind", required_argument, NULL, OPT_BIND},
     {"on-death", required_argument, NULL, OPT_ON_DEATH},
     {"transport", required_argument, NULL, OPT_TRANSPORT},
-    {"listen", required_argument, NULL, OPT_LISTEN},
-    {"hosts", required_argument, NULL, OPT_HOSTS},
-    {"join", required_argument, NULL, OPT_JOIN},
-    {"key-file", required_argument, NULL, OPT_KEY_FILE},
-    {"wait", required_argument, NULL, OPT_WAIT},
+    LSI_HOSTS_OPTIONS,
     {"help", no_argument, NULL, 'h'},
     {NULL, 0, NULL, 0},
 };
@@ -95,16 +81,6 @@ static ls_status parse_choice(const char *name, const char *first, const char *s
         return lsi_fail(LS_ERR_CONFIG, NULL, name, "'%.40s' is neither %s nor %s", optarg, first,
                         second);
     *out = strcmp(optarg, second) == 0;
-    return LS_OK;
-}
-
-static ls_status check_address(const char *name, int min_port)
-{
-    char host[LSI_ADDR_MAX];
-    int port;
-    LSI_TRY(lsi_net_split(optarg, host, &port));
-    if (port < min_port)
-        return lsi_fail(LS_ERR_CONFIG, NULL, name, "'%.80s' has no port to connect to", optarg);
     return LS_OK;
 }
 
@@ -125,14 +101,7 @@ static ls_status take_option(int option, lsi_launch_config *config)
         config->on_death = choice ? LSI_ON_DEATH_LEAVE : LSI_ON_DEATH_END;
         break;
     case OPT_TRANSPORT: setenv("LOCKSTEP_TRANSPORT", optarg, 1); break;
-    case OPT_LISTEN: config->listen = optarg; return check_address("--listen", 0);
-    case OPT_HOSTS:
-        LSI_TRY(lsi_parse_int("--hosts", optarg, 1, LSI_MAX_HOSTS, &number));
-        config->hosts = (int)number;
-        break;
-    case OPT_JOIN: config->join = optarg; return check_address("--join", 1);
-    case OPT_KEY_FILE: config->key_file = optarg; break;
-    case OPT_WAIT: return lsi_parse_seconds("--wait", optarg, &config->wait_s);
+    default: return lsi_cli_hosts_option(option, config);
     }
     return LS_OK;
 }
@@ -144,17 +113,7 @@ static const char *find_contradiction(const lsi_launch_config *config, int has_p
         return "how many ranks? -n N is missing";
     if (!has_program)
         return "no program is given";
-    if (config->listen && config->join)
-        return "--listen and --join exclude each other";
-    if (config->listen && !config->hosts)
-        return "--listen needs --hosts, the number of hosts that take part";
-    if (!config->listen && config->hosts)
-        return "--hosts goes with --listen";
-    if ((config->listen || config->join) && !config->key_file)
-        return "--listen and --join need --key-file";
-    if (!config->listen && !config->join && (config->key_file || config->wait_s > 0))
-        return "--key-file and --wait go with --listen or --join";
-    return NULL;
+    return lsi_cli_hosts_contradiction(config);
 }
 
 int lsi_cli_run(int argc, char **argv)

@@ -31,8 +31,9 @@ typedef struct lsi_launch_config {
     const char *join;   /* "HOST:PORT" of the one that listens */
     int hosts;          /* with listen: hosts of the run, this one included; 0: 1 */
     const char *key_file;
-    double wait_s; /* for the others to come; 0: LSI_LAUNCH_WAIT_S */
-    double idle_s; /* LSI_ON_DEATH_LEAVE; 0: LSI_RUN_IDLE_S (run.h) */
+    double wait_s;  /* for the others to come; 0: LSI_LAUNCH_WAIT_S */
+    double idle_s;  /* LSI_ON_DEATH_LEAVE; 0: LSI_RUN_IDLE_S (run.h) */
+    double grace_s; /* between the first signal and SIGKILL; 0: LSI_RUN_GRACE_S */
 } lsi_launch_config;
 
 /* Run the program to its end. Blocks; call it from a process with one thread, for it forks,

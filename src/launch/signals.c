@@ -85,8 +85,9 @@ static void ask_to_end(lsi_run *run, int number)
         run->interrupted = now;
     lsi_children_signal_groups(run, number);
     lsi_children_signal_groups(run, SIGCONT); /* or a stopped rank would not hear it */
-    if (run->kill_at > now + LSI_RUN_GRACE_S)
-        run->kill_at = now + LSI_RUN_GRACE_S;
+    const double grace = run->config->grace_s > 0 ? run->config->grace_s : LSI_RUN_GRACE_S;
+    if (run->kill_at > now + grace)
+        run->kill_at = now + grace;
 }
 
 static void suspend(lsi_run *run)

@@ -207,7 +207,7 @@ ls_status ls_replica_done(ls_replica *r, double loss, double count)
             continue;
         if (!r->added[i].warned++)
             lsi_log(LSI_LOG_WARN, "parameter %s got no gradient in shard %d: it counts as zero",
-                     r->added[i].name, r->core->shard);
+                    r->added[i].name, r->core->shard);
         memset(lsi_replica_leaf(r->core) + r->core->params[i].offset, 0,
                r->added[i].n * sizeof(float));
         lsi_replica_ready(r->core, i);

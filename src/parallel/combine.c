@@ -43,7 +43,7 @@ static int all_have(const lsi_replica *r, int buckets, size_t stage)
 {
     const uint64_t wanted = r->syncs * (uint64_t)r->n_buckets + (uint64_t)buckets;
     for (int m = 0; m < r->domain.members; m++) {
-        const char *at = (const char *)lsi_progress_of(r, m) + stage;
+        const char *at = (const char *)lsi_counters_of(r, m) + stage;
         if (atomic_load_explicit((_Atomic uint64_t *)(uintptr_t)at, memory_order_acquire) < wanted)
             return 0;
     }
@@ -59,10 +59,10 @@ static void tell(lsi_replica *r, _Atomic uint64_t *stage, int buckets)
 /* Our segments of what all members have brought. */
 static void reduce_ready(lsi_replica *r)
 {
-    lsi_progress *mine = lsi_progress_of(r, r->domain.member);
+    lsi_counters *mine = lsi_counters_of(r, r->domain.member);
     tell(r, &mine->ready, r->buckets_ready);
     while (r->buckets_reduced < r->buckets_ready &&
-           all_have(r, r->buckets_reduced + 1, offsetof(lsi_progress, ready))) {
+           all_have(r, r->buckets_reduced + 1, offsetof(lsi_counters, ready))) {
         const lsi_bucket *bucket = &r->buckets[r->buckets_reduced];
         size_t a, b;
         lsi_part(bucket->to - bucket->from, r->domain.members, r->domain.member, &a, &b);
@@ -78,7 +78,7 @@ static ls_status exchange_ready(lsi_replica *r)
     for (;;) {
         while (r->buckets_started < r->buckets_reduced &&
                r->buckets_started - r->buckets_done < LSI_EXCHANGES &&
-               all_have(r, r->buckets_started + 1, offsetof(lsi_progress, reduced))) {
+               all_have(r, r->buckets_started + 1, offsetof(lsi_counters, reduced))) {
             const int b = r->buckets_started;
             const lsi_bucket *bucket = &r->buckets[b];
             LSI_TRY(lsi_allreduce_shards_start(r->domain.leaders, &bucket->shards,
@@ -112,8 +112,8 @@ static int slowest(const lsi_replica *r)
 {
     int found = 0;
     for (int m = 1; m < r->domain.members; m++)
-        if (atomic_load(&lsi_progress_of(r, m)->ready) <
-            atomic_load(&lsi_progress_of(r, found)->ready))
+        if (atomic_load(&lsi_counters_of(r, m)->ready) <
+            atomic_load(&lsi_counters_of(r, found)->ready))
             found = m;
     return r->domain.first[r->domain.index] + found;
 }

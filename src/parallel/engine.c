@@ -19,6 +19,7 @@ struct lsi_engine {
     size_t buffers;  /* elements of statistics */
     float *observed; /* of the batch */
     int last_run;    /* of its shard: gradients are complete when they are ready */
+    int stop;        /* lsi_engine_ask_stop */
     uint64_t steps;
 };
 
@@ -181,6 +182,7 @@ static ls_status run(lsi_engine *e, uint64_t position, size_t n, int accumulate)
     const float *observed = ls_graph_observed(e->graph);
     tail[LSI_TAIL_LOSS] += found.loss;
     tail[LSI_TAIL_COUNT] += found.count;
+    tail[LSI_TAIL_STOP] += e->stop;
     for (size_t i = 0; i < e->buffers; i++)
         tail[LSI_TAIL_FREE + i] += (double)observed[i] * (double)n;
     return LS_OK;
@@ -240,11 +242,17 @@ ls_status lsi_engine_step(lsi_engine *e, uint64_t samples, lsi_fill_fn fill, voi
                                 .count = r->totals[LSI_TAIL_COUNT],
                                 .grad_norm = figures.grad_norm,
                                 .rate = figures.rate,
+                                .stop = r->totals[LSI_TAIL_STOP] > 0,
                                 .seconds = lsi_now() - from,
                                 .waited = r->domain.waited,
                                 .exchanged = r->exchange_to - r->exchange_from,
                                 .exposed = r->exposed};
     return LS_OK;
+}
+
+void lsi_engine_ask_stop(lsi_engine *e)
+{
+    e->stop = 1;
 }
 
 uint64_t lsi_engine_steps(const lsi_engine *e)

@@ -45,6 +45,7 @@ typedef struct lsi_step_result {
     double loss, count; /* the mean over the batch; samples or tokens */
     double grad_norm;
     float rate;
+    int stop; /* somebody has asked for the end */
     double seconds, waited; /* of this worker: the step, and in it waiting for others */
     /* With other hosts, on a host's first worker: how long gradients were under way, and how much
      * of that it had nothing else to do. */
@@ -56,6 +57,8 @@ void lsi_engine_part(const lsi_engine *engine, uint64_t samples, uint64_t *first
 /* One step over `samples` samples. Collective, blocks. */
 ls_status lsi_engine_step(lsi_engine *engine, uint64_t samples, lsi_fill_fn fill, void *arg,
                           lsi_step_result *result);
+/* Let the next step be the last: its result says `stop` on every worker, whoever asked. */
+void lsi_engine_ask_stop(lsi_engine *engine);
 /* Steps done. */
 uint64_t lsi_engine_steps(const lsi_engine *engine);
 

@@ -37,7 +37,7 @@ static ls_status open_memory(lsi_replica *r)
 {
     lsi_domain *d = &r->domain;
     const size_t tails = (size_t)r->room * r->tails * sizeof(double);
-    r->tail_at = sizeof(lsi_progress);
+    r->tail_at = sizeof(lsi_counters);
     r->vector_at = (r->tail_at + tails + PAGE - 1) / PAGE * PAGE;
     r->vector_bytes = r->elements * sizeof(float);
     r->of = calloc((size_t)d->members, sizeof *r->of);

@@ -31,7 +31,7 @@
 #define LSI_EXCHANGES 4  /* buckets under way between domains */
 
 /* Entries of the tail that every step has; what follows is the caller's. */
-enum { LSI_TAIL_LOSS, LSI_TAIL_COUNT, LSI_TAIL_FREE };
+enum { LSI_TAIL_LOSS, LSI_TAIL_COUNT, LSI_TAIL_STOP, LSI_TAIL_FREE };
 
 /* Gradients that travel together: elements [from, to), all of them dense. */
 typedef struct lsi_bucket {
@@ -41,10 +41,10 @@ typedef struct lsi_bucket {
 } lsi_bucket;
 
 /* What a member tells the others of its domain, in shared memory. Counted over all steps. */
-typedef struct lsi_progress {
+typedef struct lsi_counters {
     _Alignas(128) _Atomic uint64_t ready; /* buckets whose sums over its range are complete */
     _Atomic uint64_t reduced;             /* buckets whose segment it has summed */
-} lsi_progress;
+} lsi_counters;
 
 /* Who brings what into the sums of the domain, for a batch with this many shards. */
 typedef struct lsi_layout {
@@ -141,9 +141,9 @@ static inline double *lsi_tail(const lsi_replica *r, int member, int k)
     return (double *)(r->of[member] + r->tail_at) + (size_t)k * r->tails;
 }
 
-static inline lsi_progress *lsi_progress_of(const lsi_replica *r, int member)
+static inline lsi_counters *lsi_counters_of(const lsi_replica *r, int member)
 {
-    return (lsi_progress *)r->of[member];
+    return (lsi_counters *)r->of[member];
 }
 
 /* Does this member update the block? */

@@ -157,7 +157,7 @@ ls_status lsi_train_config_put_data(lsi_train_config *config, const char *data)
 
 ls_status lsi_train_config_letters(lsi_train_config *config, const char *letters)
 {
-    lsi_letters *l = &config->data.letters;
+    lsi_config_letters *l = &config->data.letters;
     if (l->kind == LSI_LETTERS_BYTES)
         return LS_OK;
     if (strlen(letters) >= sizeof l->text)

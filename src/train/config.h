@@ -41,10 +41,10 @@ typedef enum lsi_letters_kind {
     LSI_LETTERS_GIVEN  /* letters = "abc": these, in this order */
 } lsi_letters_kind;
 
-typedef struct lsi_letters {
+typedef struct lsi_config_letters {
     lsi_letters_kind kind;
     char text[LSI_CONFIG_LETTERS]; /* UTF-8; of LSI_LETTERS_GIVEN */
-} lsi_letters;
+} lsi_config_letters;
 
 typedef struct lsi_train_config {
     struct {
@@ -56,7 +56,7 @@ typedef struct lsi_train_config {
         char kind[LSI_CONFIG_WORD], path[LSI_CONFIG_PATH];
         double holdout;
         uint64_t augment, samples;
-        lsi_letters letters;
+        lsi_config_letters letters;
     } data;
     struct {
         uint64_t batch, shards;

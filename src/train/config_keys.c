@@ -294,7 +294,7 @@ static ls_status parse_text(const char *what, const char *text, char *out, size_
     return LS_OK;
 }
 
-static ls_status parse_letters(const char *what, const char *text, lsi_letters *out)
+static ls_status parse_letters(const char *what, const char *text, lsi_config_letters *out)
 {
     if (text[0] == '"') {
         char *letters = calloc(1, sizeof out->text);
@@ -338,7 +338,7 @@ ls_status lsi_row_parse(const lsi_row *row, const char *text, lsi_train_config *
     case LSI_ROW_REAL: return parse_real(what, row, text, (double *)(void *)at);
     case LSI_ROW_FLAG: return parse_flag(what, text, (uint64_t *)(void *)at);
     case LSI_ROW_WORD: return parse_word(what, row, text, at);
-    case LSI_ROW_LETTERS: return parse_letters(what, text, (lsi_letters *)(void *)at);
+    case LSI_ROW_LETTERS: return parse_letters(what, text, (lsi_config_letters *)(void *)at);
     case LSI_ROW_MODEL: return parse_model(what, text, at);
     case LSI_ROW_TEXT:
         LSI_TRY(parse_text(what, text, path, sizeof path));
@@ -357,7 +357,7 @@ int lsi_row_is_set(const lsi_row *row, const lsi_train_config *config)
     case LSI_ROW_WHOLE:
     case LSI_ROW_FLAG: return *(const uint64_t *)(const void *)at != LSI_UNSET;
     case LSI_ROW_REAL: return !isnan(*(const double *)(const void *)at);
-    case LSI_ROW_LETTERS: return ((const lsi_letters *)(const void *)at)->kind != LSI_LETTERS_UNSET;
+    case LSI_ROW_LETTERS: return ((const lsi_config_letters *)(const void *)at)->kind != LSI_LETTERS_UNSET;
     case LSI_ROW_WORD:
     case LSI_ROW_MODEL: return *at != 0;
     case LSI_ROW_TEXT: return 1; /* none is a value */
@@ -373,7 +373,7 @@ void lsi_row_unset(const lsi_row *row, lsi_train_config *config)
     else if (row->kind == LSI_ROW_REAL)
         *(double *)(void *)at = NAN;
     else if (row->kind == LSI_ROW_LETTERS)
-        ((lsi_letters *)(void *)at)->kind = LSI_LETTERS_UNSET;
+        ((lsi_config_letters *)(void *)at)->kind = LSI_LETTERS_UNSET;
     else
         *at = 0;
 }
@@ -381,7 +381,7 @@ void lsi_row_unset(const lsi_row *row, lsi_train_config *config)
 static void put_value(FILE *f, const lsi_row *row, const char *at)
 {
     char number[LSI_NUMBER_TEXT];
-    const lsi_letters *letters;
+    const lsi_config_letters *letters;
     switch (row->kind) {
     case LSI_ROW_WHOLE:
         fprintf(f, "%llu", (unsigned long long)*(const uint64_t *)(const void *)at);
@@ -399,7 +399,7 @@ static void put_value(FILE *f, const lsi_row *row, const char *at)
             put_quoted(f, at);
         break;
     case LSI_ROW_LETTERS:
-        letters = (const lsi_letters *)(const void *)at;
+        letters = (const lsi_config_letters *)(const void *)at;
         if (letters->kind == LSI_LETTERS_GIVEN)
             put_quoted(f, letters->text);
         else

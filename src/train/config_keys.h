@@ -14,7 +14,7 @@ typedef enum lsi_row_kind {
     LSI_ROW_FLAG,    /* uint64_t: 0 or 1 */
     LSI_ROW_WORD,    /* char[LSI_CONFIG_WORD]: one of `words` */
     LSI_ROW_TEXT,    /* char[LSI_CONFIG_PATH] */
-    LSI_ROW_LETTERS, /* lsi_letters */
+    LSI_ROW_LETTERS, /* lsi_config_letters */
     LSI_ROW_MODEL    /* char[LSI_CONFIG_WORD]: a model and its preset */
 } lsi_row_kind;
 

@@ -1,0 +1,287 @@
+/* Before the first step: the configuration, and all that is made of it.
+ *
+ * Worker 0 alone looks at flags, files and the run directory; the others hear from it, as text, what
+ * the run is. What it refuses is told once; they end without a word.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/status.h"
+#include "train/trainer.h"
+
+#define TEXT_MAX ((int64_t)1 << 20)
+
+/* ---- the configuration ---------------------------------------------------------------------- */
+
+/* The run directory of a checkpoint: two folders up. */
+static void run_of(const lsi_checkpoint *c, char path[LSI_CHECKPOINT_PATH])
+{
+    snprintf(path, LSI_CHECKPOINT_PATH, "%s", c->folder);
+    for (int i = 0; i < 2; i++) {
+        char *slash = strrchr(path, '/');
+        if (slash)
+            *slash = 0;
+    }
+}
+
+static ls_status apply(const lsi_train_job *job, lsi_train_config *config)
+{
+    for (int i = 0; i < job->n_settings; i++)
+        LSI_TRY(job->keys[i] ? lsi_train_config_put(config, job->keys[i], job->values[i])
+                             : lsi_train_config_set(config, job->values[i]));
+    return LS_OK;
+}
+
+/* The run to go on with has its own configuration; what was given may not contradict it. */
+static ls_status from_run(const lsi_train_job *job, lsi_train_config *config)
+{
+    lsi_checkpoint c;
+    char path[LSI_CHECKPOINT_PATH], file[LSI_CHECKPOINT_PATH + 16], text[256];
+    lsi_train_config *run = calloc(1, sizeof *run);
+    if (!run)
+        return lsi_fail(LS_ERR_NOMEM, NULL, "resume", "out of memory");
+    ls_status status = lsi_checkpoint_find(job->resume, &c);
+    if (status == LS_OK) {
+        run_of(&c, path);
+        snprintf(file, sizeof file, "%s/config.ini", path);
+        status = lsi_train_config_init(run, NULL);
+    }
+    if (status == LS_OK)
+        status = lsi_train_config_read(run, file);
+    if (status == LS_OK) {
+        lsi_train_config_forget_run(run);
+        *config = *run;
+        status = apply(job, config);
+    }
+    if (status == LS_OK)
+        status = lsi_train_config_settle(run);
+    if (status == LS_OK)
+        status = lsi_train_config_settle(config);
+    if (status == LS_OK && !lsi_train_config_same(run, config, text, sizeof text))
+        status = lsi_fail(LS_ERR_CONFIG, "a resumed run keeps what decides its result", job->resume,
+                          "%s", text);
+    free(run);
+    return status;
+}
+
+ls_status lsi_train_job_config(const lsi_train_job *job, lsi_train_config *config)
+{
+    if (job->resume) {
+        if (job->model || job->config_file)
+            return lsi_fail(LS_ERR_CONFIG, NULL, "--resume",
+                            "the run has its own model and configuration");
+        return from_run(job, config);
+    }
+    LSI_TRY(lsi_train_config_init(config, job->model));
+    if (job->config_file)
+        LSI_TRY(lsi_train_config_read(config, job->config_file));
+    LSI_TRY(apply(job, config));
+    return lsi_train_config_settle(config);
+}
+
+/* Settings of the model that follow from the data, unless they were given. */
+static ls_status take_from_data(lsi_train_config *config)
+{
+    ls_data_config data = LS_DATA_CONFIG_INIT;
+    ls_dataset *set;
+    char text[LSI_CONFIG_SETTING];
+    lsi_train_config_data(config, 0, &data);
+    LSI_TRY(ls_dataset_open(&data, &set));
+    ls_status status = LS_OK;
+    for (int i = 0; status == LS_OK && ls_dataset_setting(set, i, text, sizeof text) == LS_OK; i++)
+        status = lsi_train_config_offer(config, text);
+    if (status == LS_OK && ls_dataset_letters(set))
+        status = lsi_train_config_letters(config, ls_dataset_letters(set));
+    ls_dataset_close(set);
+    return status == LS_OK ? lsi_train_config_settle(config) : status;
+}
+
+/* Worker 0: what the run is, and where it is kept. */
+static ls_status decide(lsi_trainer *t, char **text)
+{
+    LSI_TRY(lsi_train_job_config(t->job, &t->config));
+    if (!t->job->resume)
+        LSI_TRY(take_from_data(&t->config));
+    if (t->job->resume) {
+        lsi_checkpoint c;
+        char path[LSI_CHECKPOINT_PATH];
+        LSI_TRY(lsi_checkpoint_find(t->job->resume, &c));
+        run_of(&c, path);
+        LSI_TRY(lsi_run_dir_open(path, &t->dir));
+    } else if (t->config.run.out[0]) {
+        LSI_TRY(lsi_run_dir_create(t->config.run.out, &t->dir));
+    }
+    return lsi_train_config_print(&t->config, text);
+}
+
+/* Everybody gets worker 0's configuration; a length of -1 says that there is none. */
+static ls_status agree(lsi_trainer *t)
+{
+    char *text = NULL;
+    const ls_status decided = t->worker == 0 ? decide(t, &text) : LS_OK;
+    int64_t length = text ? (int64_t)strlen(text) : -1;
+    ls_status status = ls_broadcast(t->comm, &length, 1, LS_I64, 0);
+    if (decided != LS_OK || status != LS_OK) {
+        free(text);
+        return decided != LS_OK ? decided : status;
+    }
+    if (length < 0)
+        return lsi_fail(LS_ERR_ABORTED, NULL, "training", "worker 0 could not begin");
+    if (length > TEXT_MAX)
+        return lsi_fail(LS_ERR_PROTOCOL, NULL, "training", "a configuration of %lld bytes",
+                        (long long)length);
+    if (!text && !(text = malloc((size_t)length + 1)))
+        return lsi_fail(LS_ERR_NOMEM, NULL, "training", "out of memory");
+    status = ls_broadcast(t->comm, text, (size_t)length, LS_U8, 0);
+    if (status == LS_OK && t->worker > 0) {
+        status = lsi_train_config_init(&t->config, NULL);
+        if (status == LS_OK)
+            status = lsi_train_config_read_text(&t->config, "worker 0's configuration", text,
+                                                (size_t)length);
+        if (status == LS_OK)
+            status = lsi_train_config_settle(&t->config);
+    }
+    free(text);
+    return status;
+}
+
+/* ---- data and model ------------------------------------------------------------------------- */
+
+ls_status lsi_fields_of(ls_graph *graph, lsi_fields *fields)
+{
+    ls_tensor *input;
+    *fields = (lsi_fields){0};
+    while ((input = ls_graph_input(graph, fields->n))) {
+        if (fields->n == LSI_FIELDS_MAX)
+            return lsi_fail(LS_ERR_UNSUPPORTED, NULL, "model", "more than %d inputs",
+                            LSI_FIELDS_MAX);
+        ls_data_field *f = &fields->of[fields->n];
+        const size_t *dims = ls_tensor_dims(input);
+        f->name = ls_tensor_name(input);
+        f->bound = ls_tensor_bound(input);
+        f->dtype = f->bound ? LS_I32 : LS_F32;
+        f->ndim = ls_tensor_ndim(input) - 1;
+        fields->bytes[fields->n] = sizeof(float);
+        for (int d = 0; d < f->ndim; d++) {
+            f->dims[d] = dims[d + 1];
+            fields->bytes[fields->n] *= dims[d + 1];
+        }
+        fields->memory[fields->n++] = ls_input_data(graph, input);
+    }
+    return LS_OK;
+}
+
+static ls_status open_set(lsi_trainer *t, int validation, ls_dataset **out)
+{
+    ls_data_config config = LS_DATA_CONFIG_INIT;
+    lsi_train_config_data(&t->config, validation, &config);
+    if (t->job->data_path)
+        config.path = t->job->data_path;
+    LSI_TRY(ls_dataset_open(&config, out));
+    return ls_dataset_bind(*out, t->fields.of, t->fields.n);
+}
+
+static ls_status open_data(lsi_trainer *t)
+{
+    LSI_TRY(open_set(t, 0, &t->train));
+    t->count = ls_dataset_count(t->train);
+    if (!t->count)
+        return lsi_fail(LS_ERR_CONFIG, "more data, or a smaller model.context", "data",
+                        "there is not one sample to train on");
+    if (t->config.train.batch > t->count)
+        return lsi_fail(LS_ERR_CONFIG, "a smaller --batch", "train.batch",
+                        "%llu, and there are %llu samples",
+                        (unsigned long long)t->config.train.batch, (unsigned long long)t->count);
+    t->per_epoch = (t->count + t->config.train.batch - 1) / t->config.train.batch;
+    LSI_TRY(lsi_train_config_total(&t->config, t->count, &t->total));
+    LSI_TRY(open_set(t, 1, &t->held));
+    if (ls_dataset_count(t->held) == 0) {
+        ls_dataset_close(t->held);
+        t->held = NULL;
+    }
+    return LS_OK;
+}
+
+static ls_status open_graph(lsi_trainer *t, const lsi_engine_config *engine)
+{
+    ls_model *model;
+    ls_graph_config config = LS_GRAPH_CONFIG_INIT;
+    LSI_TRY(lsi_train_config_model(&t->config, &model));
+    config.batch = lsi_engine_graph_batch(engine);
+    config.seed = t->config.train.seed;
+    const ls_status status = ls_model_build(model, &config, &t->graph);
+    ls_model_destroy(model);
+    return status == LS_OK ? lsi_fields_of(t->graph, &t->fields) : status;
+}
+
+static ls_status open_engine(lsi_trainer *t)
+{
+    ls_optim_config optim = LS_OPTIM_CONFIG_INIT;
+    lsi_engine_config config = {.shards = (int)t->config.train.shards,
+                                .batch = t->config.train.batch,
+                                .micro_batch = (size_t)t->config.train.micro_batch,
+                                .optimizer = &optim};
+    LSI_TRY(open_graph(t, &config));
+    LSI_TRY(open_data(t));
+    LSI_TRY(lsi_train_config_optim(&t->config, t->total, &optim));
+    LSI_TRY(lsi_engine_open(t->comm, t->graph, &config, &t->engine));
+    ls_comm *leaders = lsi_engine_replica(t->engine)->domain.leaders;
+    return leaders ? ls_comm_select(leaders, "allreduce", t->config.train.reduce) : LS_OK;
+}
+
+/* ---- going on ------------------------------------------------------------------------------- */
+
+static ls_status load(lsi_trainer *t)
+{
+    lsi_checkpoint c;
+    lsi_state state = {0};
+    LSI_TRY(lsi_checkpoint_find(t->job->resume, &c));
+    lsi_record_state(t, &state);
+    LSI_TRY(lsi_checkpoint_load(&c, &state));
+    ls_optimizer_set_step(lsi_engine_replica(t->engine)->optimizer, state.step);
+    t->loss = state.loss;
+    t->eval_loss = state.eval_loss;
+    return LS_OK;
+}
+
+/* Worker 0 loads, everybody gets it; whether it could is told first. */
+static ls_status resume(lsi_trainer *t)
+{
+    const ls_status loaded = t->worker == 0 && t->job->resume ? load(t) : LS_OK;
+    int32_t go[2] = {loaded == LS_OK, t->worker == 0 && t->job->resume};
+    LSI_TRY(ls_broadcast(t->comm, go, 2, LS_I32, 0));
+    if (loaded != LS_OK)
+        return loaded;
+    if (!go[0])
+        return lsi_fail(LS_ERR_ABORTED, NULL, "training", "worker 0 could not resume");
+    return go[1] ? lsi_engine_spread(t->engine) : LS_OK;
+}
+
+ls_status lsi_trainer_open(lsi_trainer *t, const lsi_train_job *job, ls_comm *comm)
+{
+    *t = (lsi_trainer){.job = job,
+                       .comm = comm,
+                       .worker = ls_comm_rank(comm),
+                       .workers = ls_comm_size(comm)};
+    LSI_TRY(agree(t));
+    LSI_TRY(open_engine(t));
+    if (t->worker == 0)
+        LSI_TRY(lsi_weights_of(t->graph, &t->weights));
+    LSI_TRY(resume(t));
+    LSI_TRY(lsi_record_open(t));
+    return lsi_feed_open(t, lsi_engine_steps(t->engine));
+}
+
+void lsi_trainer_close(lsi_trainer *t)
+{
+    lsi_record_close(t);
+    lsi_weights_free(&t->weights);
+    ls_loader_destroy(t->loader);
+    lsi_engine_close(t->engine);
+    ls_graph_destroy(t->graph);
+    ls_dataset_close(t->train);
+    ls_dataset_close(t->held);
+    lsi_run_dir_close(t->dir);
+}

@@ -1,0 +1,102 @@
+/* A worker of a training run: what the files of the loop share.
+ *
+ *     setup     worker 0 decides on the configuration and tells the others; data, model, engine
+ *     feed      the worker's part of each batch, read ahead, into the inputs of its graph
+ *     evaluate  the held-out data, each worker a part
+ *     record    worker 0: run directory, metrics, checkpoints, what the user sees
+ *     loop      the steps
+ *
+ * 1. Everything that decides the result is in `config`, which is the same on every worker.
+ * 2. Step s belongs to epoch s / per_epoch and trains the places [i, i + batch) of its order, where
+ *    i = s % per_epoch * batch; the last batch of an epoch is smaller if the data does not divide.
+ * 3. Weights change only in a sync that worker 0 takes part in: what it reads between two steps
+ *    (to save, to hash) stands still.
+ */
+#ifndef LSI_TRAIN_TRAINER_H
+#define LSI_TRAIN_TRAINER_H
+
+#include "parallel/engine.h"
+#include "train/checkpoint.h"
+#include "train/config.h"
+#include "train/job.h"
+#include "train/metrics.h"
+#include "train/progress.h"
+#include "train/run_dir.h"
+#include "train/saver.h"
+#include "train/tensorboard.h"
+
+#define LSI_FIELDS_MAX 8
+
+/* What goes into the graph: its inputs, as data and graph see them. */
+typedef struct lsi_fields {
+    int n;
+    ls_data_field of[LSI_FIELDS_MAX];
+    size_t bytes[LSI_FIELDS_MAX]; /* of a sample */
+    void *memory[LSI_FIELDS_MAX]; /* in the graph */
+} lsi_fields;
+
+typedef struct lsi_trainer {
+    const lsi_train_job *job;
+    ls_comm *comm;
+    int worker, workers;
+    lsi_train_config config;
+    ls_dataset *train, *held; /* held: NULL when nothing is held out */
+    uint64_t count, per_epoch, total;
+    ls_graph *graph;
+    lsi_engine *engine;
+    lsi_fields fields;
+
+    ls_loader *loader;
+    uint64_t asked; /* the next step to ask the loader for */
+    const void *taken[LSI_FIELDS_MAX];
+
+    /* worker 0 */
+    lsi_run_dir *dir; /* NULL: nothing is kept */
+    lsi_weights weights;
+    lsi_metrics *metrics;
+    lsi_events *events;
+    lsi_saver *saver;
+    lsi_progress progress;
+    double loss, eval_loss; /* the latest; NaN: none */
+    uint64_t saved;         /* the step of the latest checkpoint asked for; LSI_SAVER_NONE: none */
+} lsi_trainer;
+
+typedef struct lsi_evaluation {
+    double loss, accuracy; /* accuracy is NaN where there is none */
+    uint64_t samples;
+    double seconds;
+} lsi_evaluation;
+
+/* setup.c */
+ls_status lsi_trainer_open(lsi_trainer *t, const lsi_train_job *job, ls_comm *comm);
+void lsi_trainer_close(lsi_trainer *t);
+/* A graph's inputs as fields. LS_ERR_UNSUPPORTED: more than LSI_FIELDS_MAX. */
+ls_status lsi_fields_of(ls_graph *graph, lsi_fields *fields);
+
+/* feed.c */
+/* Samples of the batch of a step, its epoch and the place of the first. */
+uint64_t lsi_batch_of(const lsi_trainer *t, uint64_t step, uint64_t *epoch, uint64_t *place);
+ls_status lsi_feed_open(lsi_trainer *t, uint64_t first_step);
+/* The data of `step`, which follows the one before; then lsi_feed_fill hands it to the engine. */
+ls_status lsi_feed_take(lsi_trainer *t, uint64_t step);
+ls_status lsi_feed_fill(void *trainer, ls_graph *graph, uint64_t first, size_t count);
+
+/* evaluate.c: over at most `most` samples (0: all) of `data`. Collective. */
+ls_status lsi_evaluate(ls_comm *comm, ls_graph *graph, const lsi_fields *fields,
+                       const ls_dataset *data, uint64_t most, lsi_evaluation *out);
+
+/* record.c: nothing happens on other workers than 0. */
+ls_status lsi_record_open(lsi_trainer *t);
+void lsi_record_close(lsi_trainer *t);
+/* Fill in all that a checkpoint of this moment has. */
+void lsi_record_state(lsi_trainer *t, lsi_state *state);
+ls_status lsi_record_step(lsi_trainer *t, uint64_t step, const lsi_step_result *result,
+                          uint64_t samples);
+ls_status lsi_record_eval(lsi_trainer *t, const lsi_evaluation *found);
+/* Start a checkpoint; `wait`: until it is on the disk. A save that fails is told and tried again at
+ * the next; with `wait` it is the error. The engine has settled. */
+ls_status lsi_record_save(lsi_trainer *t, int wait);
+/* The last line. */
+ls_status lsi_record_done(lsi_trainer *t, int interrupted);
+
+#endif
