@@ -18,6 +18,7 @@ int lsi_cli_run(int argc, char **argv);
 int lsi_cli_bench(int argc, char **argv);
 int lsi_cli_bench_train(int argc, char **argv);
 int lsi_cli_train(int argc, char **argv);
+int lsi_cli_hash(int argc, char **argv);
 int lsi_cli_info(int argc, char **argv);
 /* Not for users: one rank of `lockstep bench`, which starts itself so. */
 int lsi_cli_bench_worker(int argc, char **argv);

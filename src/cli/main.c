@@ -29,6 +29,7 @@ static int cmd_version(int argc, char **argv);
 static const command commands[] = {
     {"train", "train a model, on all cores or on several hosts", lsi_cli_train},
     {"train-worker", NULL, lsi_cli_train_worker},
+    {"hash", "the SHA-256 of the weights of a run", lsi_cli_hash},
     {"run", "start a program as the ranks of a group, on one host or several", lsi_cli_run},
     {"bench", "measure the collectives, or the training step of a model", lsi_cli_bench},
     {"bench-worker", NULL, lsi_cli_bench_worker},

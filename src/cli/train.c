@@ -221,10 +221,10 @@ static int work(const lsi_train_job *job, const char *transport)
     ls_status done = ls_init(&config, &comm);
     if (done == LS_OK)
         done = lsi_train_work(job, comm, &interrupted);
-    if (done == LS_ERR_CONFIG)
+    if (done != LS_OK && !*ls_last_error()) /* another worker says it */
+        status = done == LS_ERR_CONFIG ? LSI_CLI_USAGE : LSI_CLI_FAILED;
+    else if (done == LS_ERR_CONFIG)
         status = lsi_cli_bad_value("train");
-    else if (done == LS_ERR_ABORTED && !*ls_last_error())
-        status = LSI_CLI_FAILED;
     else if (done != LS_OK)
         status = lsi_cli_fail();
     ls_finalize(comm);
