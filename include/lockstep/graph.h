@@ -156,6 +156,13 @@ LS_API const float *ls_output_data(const ls_graph *graph);
  * infinite (the first node with such a value is named; gradients are not computed then). */
 LS_API ls_status ls_graph_run(ls_graph *graph, const ls_run_config *config, ls_run_result *result);
 
+/* The same in pieces, for who computes several graphs side by side: everything up to the loss, then
+ * the backward pass operation by operation: LS_IN_PROGRESS until the last one is done. Whatever else
+ * is called on the graph in between ends the run. */
+LS_API ls_status ls_graph_forward(ls_graph *graph, const ls_run_config *config,
+                                  ls_run_result *result);
+LS_API ls_status ls_graph_backward(ls_graph *graph);
+
 /* Called in the backward pass as soon as the gradient of parameter `index` is complete: in
  * ascending order of index, all of them, on every backward run (unless accumulating to more to
  * come: the caller knows). NULL: none. */

@@ -80,6 +80,11 @@ int lsi_st_to_f32(const lsi_st_tensor *tensor, size_t from, size_t n, float *out
 
 /* ---- writing -------------------------------------------------------------------------------- */
 
+/* What precedes the data of a file with these tensors (as for lsi_st_create): *size bytes, which
+ * the caller frees; *data bytes follow. */
+ls_status lsi_st_header(const lsi_st_tensor *tensors, size_t count, const char *const *metadata,
+                        size_t pairs, void **bytes, size_t *size, size_t *data);
+
 typedef struct lsi_st_writer lsi_st_writer;
 
 /* Start a file with these tensors, in this order, and `pairs` pairs of key and text as __metadata__

@@ -91,25 +91,44 @@ static ls_status write_all(const lsi_st_writer *w, const void *data, size_t byte
     return LS_OK;
 }
 
-static ls_status write_header(const lsi_st_writer *w, const json_t *header)
+/* Length, text and padding. */
+static ls_status encode(const json_t *header, void **bytes, size_t *size)
 {
     char *text = json_dumps(header, JSON_COMPACT);
-    if (!text)
-        return lsi_fail(LS_ERR_NOMEM, NULL, WHAT, "%s: no memory for the header", w->path);
-    const size_t length = strlen(text), padded = (length + 7) / 8 * 8;
-    unsigned char size[8];
+    const size_t length = text ? strlen(text) : 0, padded = (length + 7) / 8 * 8;
+    unsigned char *out = text ? malloc(8 + padded) : NULL;
+    ls_status status = LS_OK;
+    if (!out)
+        status = lsi_fail(LS_ERR_NOMEM, NULL, WHAT, "no memory for the header");
+    else if (padded > LSI_ST_MAX_HEADER)
+        status = lsi_fail(LS_ERR_INVALID, NULL, WHAT, "too many tensors");
+    if (status != LS_OK) {
+        free(out);
+        free(text);
+        return status;
+    }
     for (int i = 0; i < 8; i++)
-        size[i] = (unsigned char)((uint64_t)padded >> (8 * i));
-    ls_status status = padded > LSI_ST_MAX_HEADER
-                           ? lsi_fail(LS_ERR_INVALID, NULL, WHAT, "%s: too many tensors", w->path)
-                           : LS_OK;
-    if (status == LS_OK)
-        status = write_all(w, size, sizeof size);
-    if (status == LS_OK)
-        status = write_all(w, text, length);
-    if (status == LS_OK)
-        status = write_all(w, "        ", padded - length);
+        out[i] = (unsigned char)((uint64_t)padded >> (8 * i));
+    memcpy(out + 8, text, length);
+    memset(out + 8 + length, ' ', padded - length);
     free(text);
+    *bytes = out;
+    *size = 8 + padded;
+    return LS_OK;
+}
+
+ls_status lsi_st_header(const lsi_st_tensor *tensors, size_t count, const char *const *metadata,
+                        size_t pairs, void **bytes, size_t *size, size_t *data)
+{
+    size_t total;
+    json_t *header = json_object();
+    ls_status status = header ? fill_header(header, tensors, count, metadata, pairs, &total)
+                              : lsi_fail(LS_ERR_NOMEM, NULL, WHAT, "no memory for the header");
+    if (status == LS_OK)
+        status = encode(header, bytes, size);
+    if (status == LS_OK)
+        *data = total;
+    json_decref(header);
     return status;
 }
 
@@ -138,21 +157,22 @@ ls_status lsi_st_create(const char *path, const lsi_st_tensor *tensors, size_t c
                         const char *const *metadata, size_t pairs, lsi_st_writer **out)
 {
     lsi_st_writer *w = calloc(1, sizeof *w);
-    json_t *header = json_object();
+    void *header = NULL;
+    size_t size = 0;
     ls_status status = LS_OK;
     if (w) {
         w->fd = -1;
         w->path = strdup(path);
     }
-    if (!w || !header || !w->path)
+    if (!w || !w->path)
         status = lsi_fail(LS_ERR_NOMEM, NULL, WHAT, "%s: no memory", path);
     if (status == LS_OK)
-        status = fill_header(header, tensors, count, metadata, pairs, &w->left);
+        status = lsi_st_header(tensors, count, metadata, pairs, &header, &size, &w->left);
     if (status == LS_OK)
         status = create_temporary(w);
     if (status == LS_OK)
-        status = write_header(w, header);
-    json_decref(header);
+        status = write_all(w, header, size);
+    free(header);
     if (status != LS_OK) {
         lsi_st_abandon(w);
         return status;

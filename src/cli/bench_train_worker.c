@@ -38,6 +38,7 @@ typedef struct bench {
     ls_comm *comm;
     int workers, worker;
     long batch, shards;
+    size_t graph_batch;
     ls_graph *graph;
     lsi_engine *engine;
     /* this worker's samples of each batch of the pool */
@@ -45,8 +46,8 @@ typedef struct bench {
     size_t each[INPUTS_MAX]; /* bytes of a sample */
     int inputs, pools, turn; /* turn: the batch in use */
     size_t samples;
-    uint64_t filled; /* samples of the pool that lie in the graph, plus one */
-    size_t filled_count;
+    const ls_graph *filled; /* the graph that was filled last, with which samples of the pool */
+    size_t filled_at, filled_count;
 } bench;
 
 typedef struct figures {
@@ -74,8 +75,9 @@ static void settle(bench *b)
             ;
 }
 
-static ls_status make_graph(bench *b, size_t batch)
+static ls_status make_graph(void *arg, ls_graph **out)
 {
+    const bench *b = arg;
     ls_model *model;
     LSI_TRY(ls_model_create(b->o->model, &model));
     ls_status status = LS_OK;
@@ -86,9 +88,9 @@ static ls_status make_graph(bench *b, size_t batch)
     if (status == LS_OK) {
         ls_graph_config config = LS_GRAPH_CONFIG_INIT;
         config.device = b->o->device;
-        config.batch = batch;
+        config.batch = b->graph_batch;
         config.seed = (uint64_t)b->o->seed;
-        status = ls_model_build(model, &config, &b->graph);
+        status = ls_model_build(model, &config, out);
     }
     ls_model_destroy(model);
     return status;
@@ -107,8 +109,11 @@ static ls_status make_engine(bench *b)
                                       .batch = (uint64_t)b->batch,
                                       .micro_batch = (size_t)b->o->micro,
                                       .optimizer = &optim,
-                                      .bucket_bytes = (size_t)b->o->bucket};
-    LSI_TRY(make_graph(b, lsi_engine_graph_batch(&config)));
+                                      .bucket_bytes = (size_t)b->o->bucket,
+                                      .another = make_graph,
+                                      .another_arg = b};
+    b->graph_batch = lsi_engine_graph_batch(&config);
+    LSI_TRY(make_graph(b, &b->graph));
     return lsi_engine_open(b->comm, b->graph, &config, &b->engine);
 }
 
@@ -165,9 +170,10 @@ static ls_status fill(void *arg, ls_graph *graph, uint64_t first, size_t count)
 {
     bench *b = arg;
     const size_t at = (size_t)b->turn * b->samples + (size_t)first;
-    if (b->filled == at + 1 && b->filled_count == count)
+    if (b->filled == graph && b->filled_at == at && b->filled_count == count)
         return LS_OK; /* they are there */
-    b->filled = at + 1;
+    b->filled = graph;
+    b->filled_at = at;
     b->filled_count = count;
     for (int i = 0; i < b->inputs; i++)
         memcpy(ls_input_data(graph, ls_graph_input(graph, i)), b->pool[i] + at * b->each[i],

@@ -89,6 +89,14 @@ ls_status lsi_file_map(const char *what, const char *path, lsi_file *file)
     return LS_OK;
 }
 
+/* What zlib says, without the "<fd:N>: " that it puts before it. */
+static const char *words_of(gzFile gz, int *code)
+{
+    const char *words = gzerror(gz, code);
+    const char *colon = *code == Z_ERRNO ? NULL : strstr(words, ">: ");
+    return *code == Z_ERRNO ? strerror(errno) : colon ? colon + 3 : words;
+}
+
 /* Read exactly `count` bytes of what the file unpacks to; `done` were read before. */
 static ls_status inflate_some(const char *what, const char *path, gzFile gz, size_t done,
                               uint8_t *out, size_t count)
@@ -97,11 +105,10 @@ static ls_status inflate_some(const char *what, const char *path, gzFile gz, siz
         const size_t rest = count - got, some = rest < (1u << 30) ? rest : 1u << 30;
         const int n = gzread(gz, out + got, (unsigned)some);
         int code = Z_OK;
-        const char *words = gzerror(gz, &code);
+        const char *words = words_of(gz, &code);
         if (n < 0 || (code != Z_OK && code != Z_BUF_ERROR && code != Z_STREAM_END))
             return lsi_fail(LS_ERR_CONFIG, "fetch the file again", what,
-                            "%s is damaged after %zu unpacked bytes: %s", path, done + got,
-                            code == Z_ERRNO ? strerror(errno) : words);
+                            "%s is damaged after %zu unpacked bytes: %s", path, done + got, words);
         if (n == 0)
             return lsi_fail(LS_ERR_CONFIG, "fetch the file again", what,
                             "%s ends after %zu unpacked bytes, %zu were expected", path, done + got,
@@ -117,7 +124,7 @@ static ls_status expect_end(const char *what, const char *path, gzFile gz, size_
     uint8_t more;
     const int n = gzread(gz, &more, 1);
     int code = Z_OK;
-    const char *words = gzerror(gz, &code);
+    const char *words = words_of(gz, &code);
     if (n > 0)
         return lsi_fail(LS_ERR_CONFIG, NULL, what,
                         "%s unpacks to more than the %zu bytes that its header says", path, size);

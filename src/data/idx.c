@@ -55,30 +55,35 @@ static size_t labels_size(const uint8_t *head)
     return big_endian(head) == 0x00000801 && count ? LABELS_HEAD + count : 0;
 }
 
-/* Find PART-NAME-idxN-ubyte in one of its four spellings, and map or unpack it. */
-static ls_status open_part(const char *folder, const char *part, const char *name, size_t head,
-                           size_t (*size_of)(const uint8_t *), lsi_file *file)
+/* The name of PART-NAME-idxN-ubyte as the folder spells it: 0 when there is none. */
+static int find_part(const char *folder, const char *part, const char *name, char text[64])
 {
     static const char *const spellings[] = {"%s-%s-%s-ubyte", "%s-%s.%s-ubyte", "%s-%s-%s-ubyte.gz",
                                             "%s-%s.%s-ubyte.gz"};
-    const char *idx = strcmp(name, "images") ? "idx1" : "idx3";
-    char text[64];
-    int s = 0;
-    for (; s < 4; s++) {
-        snprintf(text, sizeof text, spellings[s], part, name, idx);
+    for (int s = 0; s < 4; s++) {
+        snprintf(text, 64, spellings[s], part, name, strcmp(name, "images") ? "idx1" : "idx3");
         if (lsi_path_exists(folder, text))
-            break;
+            return 1;
     }
-    if (s == 4)
+    return 0;
+}
+
+/* Map or unpack it. */
+static ls_status open_part(const char *folder, const char *part, const char *name, size_t head,
+                           size_t (*size_of)(const uint8_t *), lsi_file *file)
+{
+    char text[64];
+    if (!find_part(folder, part, name, text))
         return lsi_fail(LS_ERR_NOT_FOUND,
-                        "with '.' instead of '-' before idx, or packed as .gz, "
-                        "it would be found as well",
-                        WHAT, "%s: there is no %s-%s-%s-ubyte", folder, part, name, idx);
+                        "with '.' instead of '-' before idx, or packed as .gz, it would be found "
+                        "as well",
+                        WHAT, "%s: there is no %s-%s-%s-ubyte", folder, part, name,
+                        strcmp(name, "images") ? "idx1" : "idx3");
     char *path = lsi_path_join(folder, text);
     if (!path)
         return lsi_fail(LS_ERR_NOMEM, NULL, WHAT, "no memory for a path");
-    const ls_status status =
-        s < 2 ? lsi_file_map(WHAT, path, file) : lsi_file_unpack(WHAT, path, head, size_of, file);
+    const ls_status status = strstr(text, ".gz") ? lsi_file_unpack(WHAT, path, head, size_of, file)
+                                                 : lsi_file_map(WHAT, path, file);
     free(path);
     return status;
 }
@@ -123,19 +128,6 @@ static ls_status check_pair(state *s)
     return LS_OK;
 }
 
-static int has_part(const char *folder, const char *part)
-{
-    static const char *const spellings[] = {"%s-images-idx3-ubyte", "%s-images.idx3-ubyte",
-                                            "%s-images-idx3-ubyte.gz", "%s-images.idx3-ubyte.gz"};
-    char text[64];
-    for (int s = 0; s < 4; s++) {
-        snprintf(text, sizeof text, spellings[s], part);
-        if (lsi_path_exists(folder, text))
-            return 1;
-    }
-    return 0;
-}
-
 static ls_status open_idx(ls_dataset *dataset)
 {
     state *s = calloc(1, sizeof *s);
@@ -146,7 +138,8 @@ static ls_status open_idx(ls_dataset *dataset)
     if (!lsi_path_is_folder(folder))
         return lsi_fail(LS_ERR_NOT_FOUND, "name the folder that holds train-images-idx3-ubyte",
                         WHAT, "%s is not a folder", folder);
-    s->split = !has_part(folder, "t10k");
+    char name[64];
+    s->split = !find_part(folder, "t10k", "images", name);
     const char *part = dataset->config.validation && !s->split ? "t10k" : "train";
     LSI_TRY(open_part(folder, part, "images", IMAGES_HEAD, images_size, &s->images));
     LSI_TRY(open_part(folder, part, "labels", LABELS_HEAD, labels_size, &s->labels));

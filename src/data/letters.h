@@ -13,8 +13,8 @@
 
 #define LSI_CODE_POINTS 0x110000u
 
-/* The character at the head of `left` bytes: returns its bytes, 0 when they are not UTF-8 (over-long
- * forms and surrogates are not). */
+/* The character at the head of `left` bytes: returns its bytes, 0 when they are not UTF-8
+ * (over-long forms and surrogates are not). */
 static inline size_t lsi_utf8_read(const uint8_t *p, size_t left, uint32_t *code)
 {
     const uint8_t a = p[0];

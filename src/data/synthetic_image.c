@@ -6,12 +6,13 @@
  *
  * 1. As NOISE < 1, the sign of each element is that of the pattern, and patterns differ (for inputs
  *    in their first bits by construction; for images by 64 random signs or more, up to a phase, so
- *    that two are alike with a chance below 2^-28): the question tells the class with certainty, and
- *    nobody can do better than the entropy of the label given the class. That is the best loss,
- *    exactly.
+ *    that two are alike with a chance below 2^-28): the question tells the class with certainty,
+ *    and nobody can do better than the entropy of the label given the class. That is the best
+ *    loss, exactly.
  * 2. Noise is read from a table, from a place and with a step that the sample draws, tile row by
  *    tile row: one addition an element.
- * 3. More than CLASSES_MAX classes, or more than the inputs can tell apart, are not used.
+ * 3. More than CLASSES_MAX classes, or more than the inputs can tell apart, are not used; with
+ *    many classes each has one pattern only.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -82,7 +83,8 @@ static void count_patterns(shape *s, size_t bound)
 {
     const size_t size = s->tile_rows * s->tile_row;
     size_t most = size < 10 ? (size_t)1 << size : CLASSES_MAX;
-    most = most * size > SIGNS_MAX ? SIGNS_MAX / size : most;
+    if (most * size > SIGNS_MAX)
+        most = SIGNS_MAX / size > 2 ? SIGNS_MAX / size : 2;
     const size_t classes = bound ? bound : CLASSES_DEFAULT;
     s->classes = (uint32_t)(classes < most ? classes : most);
     const size_t patterns = s->classes * (size_t)PROTOTYPES;

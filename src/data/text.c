@@ -7,8 +7,8 @@
  * The last share of the file is held out. Where characters have several bytes, the offset of every
  * MARK-th one is noted, so that any place is found in a bounded number of steps.
  *
- * 1. The whole text is checked once, at open: reading fails only if somebody changes the file. Bytes
- *    need no look at all.
+ * 1. The whole text is checked once, at open: reading fails only if somebody changes the file.
+ *    Bytes need no look at all.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,8 +5,8 @@
  *     nanoGPT    16-bit tokens and nothing else; 32-bit ones if the name ends in .u32.bin
  *
  * A path is such a file, of which the last share is held out, or a folder with train.bin and
- * val.bin; without val.bin the share of train.bin. GPT-2 has no tokens as large as the lower half of
- * the magic numbers, so that a file without a header is not taken for one with it.
+ * val.bin; without val.bin the share of train.bin. GPT-2 has no tokens as large as the lower half
+ * of the magic numbers, so that a file without a header is not taken for one with it.
  *
  * Sample k is the tokens [k * context, k * context + context] and the targets are one further.
  *

@@ -157,9 +157,12 @@ struct ls_graph {
     /* running */
     const lsi_node *running; /* whose function is being called, NULL: none */
     double loss_sum, loss_count;
-    size_t samples; /* that the calls are set up for, */
-    int accumulate; /* likewise */
-    int loss_grad;  /* likewise: the loss has the address of its gradient */
+    size_t samples;    /* that the calls are set up for, */
+    int accumulate;    /* likewise */
+    int loss_grad;     /* likewise: the loss has the address of its gradient */
+    ls_run_config run; /* the run under way, */
+    int next_step;     /* its next step of the backward pass, 0: there is none, */
+    int ready;         /* and the parameters below this were told of */
 
     int profiling;
     lsi_profile *profile;

@@ -174,28 +174,42 @@ static void tell(ls_graph *graph, int from, int to)
         graph->on_ready(graph->on_ready_arg, i);
 }
 
-static ls_status run_backward(ls_graph *graph, const ls_run_config *config)
+/* The parameters that no gradient reaches have one of zeros. */
+static void end_backward(ls_graph *graph)
 {
     float *grads = lsi_grads(graph);
-    for (int i = 0; !config->accumulate && i < graph->param_count; i++)
-        graph->sparse[i].rows = 0;
-    int ready = 0;
-    for (int s = graph->turn + 1; s < graph->step_count; s++) {
-        const lsi_step *step = &graph->steps[s];
-        LSI_TRY(execute(graph, step, config));
-        tell(graph, ready, step->ready_to);
-        ready = step->ready_to;
-    }
     for (int i = graph->unused_from; i < graph->param_count; i++) {
         const ls_tensor *param = graph->params[i];
-        if (!config->accumulate && !param->config.sparse)
+        if (!graph->run.accumulate && !param->config.sparse)
             memset(grads + param->offset, 0, param->count * sizeof *grads);
     }
-    tell(graph, ready, graph->param_count);
+    tell(graph, graph->ready, graph->param_count);
+    graph->next_step = 0;
+}
+
+ls_status ls_graph_backward(ls_graph *graph)
+{
+    if (!graph || !graph->next_step)
+        return lsi_fail(LS_ERR_INVALID, "call ls_graph_forward first", "ls_graph_backward",
+                        "no backward pass is under way");
+    if (graph->next_step < graph->step_count) {
+        const lsi_step *step = &graph->steps[graph->next_step];
+        const ls_status status = execute(graph, step, &graph->run);
+        if (status != LS_OK) {
+            graph->next_step = 0;
+            return status;
+        }
+        graph->next_step++;
+        tell(graph, graph->ready, step->ready_to);
+        graph->ready = step->ready_to;
+    }
+    if (graph->next_step < graph->step_count)
+        return LS_IN_PROGRESS;
+    end_backward(graph);
     return LS_OK;
 }
 
-ls_status ls_graph_run(ls_graph *graph, const ls_run_config *config, ls_run_result *result)
+ls_status ls_graph_forward(ls_graph *graph, const ls_run_config *config, ls_run_result *result)
 {
     const ls_run_config standard = LS_RUN_CONFIG_INIT;
     config = config ? config : &standard;
@@ -209,15 +223,32 @@ ls_status ls_graph_run(ls_graph *graph, const ls_run_config *config, ls_run_resu
     if (graph->loss && graph->loss_grad != (config->backward != 0))
         patch_loss(graph, config->backward != 0);
 
+    graph->next_step = graph->ready = 0;
+    graph->run = *config;
     graph->loss_sum = graph->loss_count = 0;
     for (int s = 0; s < graph->turn; s++)
         LSI_TRY(execute(graph, &graph->steps[s], config));
     if (graph->loss && !isfinite(graph->loss_sum))
         return find_bad(graph, config);
-    const ls_run_result found = {graph->loss_sum, graph->loss_count};
-    if (config->backward)
-        LSI_TRY(run_backward(graph, config));
     if (result)
-        *result = found;
+        *result = (ls_run_result){graph->loss_sum, graph->loss_count};
+    if (!config->backward)
+        return LS_OK;
+    lsi_grads(graph);
+    for (int i = 0; !config->accumulate && i < graph->param_count; i++)
+        graph->sparse[i].rows = 0;
+    graph->next_step = graph->turn + 1;
     return LS_OK;
+}
+
+ls_status ls_graph_run(ls_graph *graph, const ls_run_config *config, ls_run_result *result)
+{
+    ls_run_result found;
+    LSI_TRY(ls_graph_forward(graph, config, &found));
+    ls_status status = config && config->backward ? LS_IN_PROGRESS : LS_OK;
+    while (status == LS_IN_PROGRESS)
+        status = ls_graph_backward(graph);
+    if (status == LS_OK && result)
+        *result = found;
+    return status;
 }

@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <lockstep/nn.h>
+#include "nn/weights.h"
 
 #include "base/safetensors.h"
 #include "base/status.h"
@@ -36,36 +36,65 @@ typedef struct weights {
     size_t count;
 } weights;
 
+/* Where the bytes of a file go. */
+typedef struct sink {
+    lsi_weights_sink put;
+    void *arg;
+} sink;
+
 static int by_name(const void *a, const void *b)
 {
     return strcmp(((const weight *)a)->info.name, ((const weight *)b)->info.name);
 }
 
-/* All parameters and buffers of a graph. The caller frees list. */
-static ls_status collect(ls_graph *graph, weights *out)
+/* All parameters and buffers, by name. The caller frees list. */
+static ls_status collect(const lsi_weights *from, weights *out)
 {
-    const int params = ls_graph_param_count(graph), buffers = ls_graph_buffer_count(graph);
-    float *const values = ls_graph_params(graph), *const stats = ls_graph_buffers(graph);
-    if (params + buffers == 0)
+    const int count = from->param_count + from->buffer_count;
+    if (count == 0)
         return lsi_fail(LS_ERR_INVALID, "ls_graph_compile comes first", WHAT,
                         "the graph has no parameters");
-    weight *list = calloc((size_t)(params + buffers), sizeof *list);
+    weight *list = calloc((size_t)count, sizeof *list);
     if (!list)
         return lsi_fail(LS_ERR_NOMEM, NULL, WHAT, "no memory for their description");
-    ls_status status = LS_OK;
-    for (int i = 0; status == LS_OK && i < params + buffers; i++) {
+    for (int i = 0; i < count; i++) {
         weight *w = &list[i];
-        status = i < params ? ls_graph_param(graph, i, &w->info)
-                            : ls_graph_buffer(graph, i - params, &w->info);
-        w->data = (i < params ? values : stats) + w->info.offset;
+        const int p = i < from->param_count;
+        w->info = p ? from->params[i] : from->buffers[i - from->param_count];
+        w->data = (p ? from->param_values : from->buffer_values) + w->info.offset;
     }
+    qsort(list, (size_t)count, sizeof *list, by_name);
+    *out = (weights){list, (size_t)count};
+    return LS_OK;
+}
+
+ls_status lsi_weights_of(ls_graph *graph, lsi_weights *out)
+{
+    const int params = ls_graph_param_count(graph), buffers = ls_graph_buffer_count(graph);
+    ls_param_info *infos = calloc((size_t)(params + buffers) + 1, sizeof *infos);
+    if (!infos)
+        return lsi_fail(LS_ERR_NOMEM, NULL, WHAT, "no memory for their description");
+    ls_status status = LS_OK;
+    for (int i = 0; status == LS_OK && i < params + buffers; i++)
+        status = i < params ? ls_graph_param(graph, i, &infos[i])
+                            : ls_graph_buffer(graph, i - params, &infos[i]);
     if (status != LS_OK) {
-        free(list);
+        free(infos);
         return status;
     }
-    qsort(list, (size_t)(params + buffers), sizeof *list, by_name);
-    *out = (weights){list, (size_t)(params + buffers)};
+    *out = (lsi_weights){.params = infos,
+                         .buffers = infos + params,
+                         .param_count = params,
+                         .buffer_count = buffers,
+                         .param_values = ls_graph_params(graph),
+                         .buffer_values = ls_graph_buffers(graph)};
     return LS_OK;
+}
+
+void lsi_weights_free(lsi_weights *w)
+{
+    free((void *)w->params); /* the buffers' are in the same block */
+    *w = (lsi_weights){.params = NULL};
 }
 
 /* The shape that it has in a file. */
@@ -97,10 +126,10 @@ static size_t place_of(const ls_param_info *info, size_t e)
 /* ---- saving ---------------------------------------------------------------------------------- */
 
 /* `rows` has room for TILE rows of the file. */
-static ls_status save_one(lsi_st_writer *writer, const weight *w, float *rows)
+static ls_status save_one(const sink *to, const weight *w, float *rows)
 {
     if (w->info.layout == LS_LAYOUT_PLAIN)
-        return lsi_st_append(writer, w->data, w->info.count * sizeof(float));
+        return to->put(to->arg, w->data, w->info.count * sizeof(float));
     const size_t outs = w->info.dims[w->info.ndim - 1], n = w->info.count / outs;
     for (size_t o = 0; o < outs; o += TILE) {
         const size_t tile = outs - o < TILE ? outs - o : TILE;
@@ -109,7 +138,7 @@ static ls_status save_one(lsi_st_writer *writer, const weight *w, float *rows)
             for (size_t r = 0; r < tile; r++)
                 rows[r * n + e] = from[r];
         }
-        LSI_TRY(lsi_st_append(writer, rows, tile * n * sizeof *rows));
+        LSI_TRY(to->put(to->arg, rows, tile * n * sizeof *rows));
     }
     return LS_OK;
 }
@@ -129,38 +158,107 @@ static ls_status make_rows(const weights *all, float **rows)
                  : lsi_fail(LS_ERR_NOMEM, NULL, WHAT, "no memory for %zu rows", (size_t)TILE);
 }
 
-static ls_status save_all(const weights *all, const char *path, lsi_st_tensor *tensors, float *rows)
+static const char *const metadata[] = {"format", "pt"}; /* transformers insists on it */
+
+/* What saving needs: the tensors as the file has them, and room for rows. The caller frees both,
+ * after an error too. */
+static ls_status prepare(const weights *all, lsi_st_tensor **tensors, float **rows)
 {
-    static const char *const metadata[] = {"format", "pt"}; /* transformers insists on it */
-    lsi_st_writer *writer;
+    *tensors = calloc(all->count, sizeof **tensors);
+    if (!*tensors)
+        return lsi_fail(LS_ERR_NOMEM, NULL, WHAT, "no memory for the header");
     for (size_t i = 0; i < all->count; i++) {
-        tensors[i] = (lsi_st_tensor){.name = all->list[i].info.name, .dtype = LSI_ST_F32};
-        file_shape(&all->list[i].info, &tensors[i]);
+        (*tensors)[i] = (lsi_st_tensor){.name = all->list[i].info.name, .dtype = LSI_ST_F32};
+        file_shape(&all->list[i].info, &(*tensors)[i]);
     }
+    return make_rows(all, rows);
+}
+
+static ls_status save_data(const weights *all, const sink *to, float *rows)
+{
+    for (size_t i = 0; i < all->count; i++)
+        LSI_TRY(save_one(to, &all->list[i], rows));
+    return LS_OK;
+}
+
+static ls_status append(void *writer, const void *data, size_t bytes)
+{
+    return lsi_st_append(writer, data, bytes);
+}
+
+static ls_status save_file(const weights *all, const char *path, const lsi_st_tensor *tensors,
+                           float *rows)
+{
+    lsi_st_writer *writer;
     LSI_TRY(lsi_st_create(path, tensors, all->count, metadata, 1, &writer));
-    for (size_t i = 0; i < all->count; i++) {
-        const ls_status status = save_one(writer, &all->list[i], rows);
-        if (status != LS_OK) {
-            lsi_st_abandon(writer);
-            return status;
-        }
+    const sink to = {append, writer};
+    const ls_status status = save_data(all, &to, rows);
+    if (status != LS_OK) {
+        lsi_st_abandon(writer);
+        return status;
     }
     return lsi_st_commit_take(writer);
 }
 
-ls_status ls_weights_save(ls_graph *graph, const char *path)
+static ls_status save_bytes(const weights *all, const sink *to, const lsi_st_tensor *tensors,
+                            float *rows)
+{
+    void *header;
+    size_t size, data;
+    LSI_TRY(lsi_st_header(tensors, all->count, metadata, 1, &header, &size, &data));
+    const ls_status status = to->put(to->arg, header, size);
+    free(header);
+    LSI_TRY(status);
+    return save_data(all, to, rows);
+}
+
+/* Into a file, or bytes to a sink when there is no path. */
+static ls_status save(const lsi_weights *from, const char *path, const sink *to)
 {
     weights all;
     float *rows = NULL;
-    LSI_TRY(collect(graph, &all));
-    lsi_st_tensor *tensors = calloc(all.count, sizeof *tensors);
-    ls_status status = tensors ? make_rows(&all, &rows)
-                               : lsi_fail(LS_ERR_NOMEM, NULL, WHAT, "no memory for the header");
+    lsi_st_tensor *tensors = NULL;
+    LSI_TRY(collect(from, &all));
+    ls_status status = prepare(&all, &tensors, &rows);
     if (status == LS_OK)
-        status = save_all(&all, path, tensors, rows);
+        status = path ? save_file(&all, path, tensors, rows) : save_bytes(&all, to, tensors, rows);
     free(rows);
     free(tensors);
     free(all.list);
+    return status;
+}
+
+ls_status lsi_weights_stream(const lsi_weights *w, lsi_weights_sink put, void *arg)
+{
+    const sink to = {put, arg};
+    return save(w, NULL, &to);
+}
+
+static ls_status hash_bytes(void *hash, const void *data, size_t bytes)
+{
+    return lsi_sha256_update(hash, data, bytes);
+}
+
+ls_status lsi_weights_sha256(const lsi_weights *w, char hex[LSI_SHA256_HEX])
+{
+    lsi_sha256 *hash;
+    unsigned char digest[LSI_SHA256_BYTES];
+    LSI_TRY(lsi_sha256_create(&hash));
+    ls_status status = lsi_weights_stream(w, hash_bytes, hash);
+    if (status == LS_OK)
+        status = lsi_sha256_final(hash, digest);
+    lsi_sha256_destroy(hash);
+    LSI_TRY(status);
+    lsi_sha256_hex(digest, hex);
+    return LS_OK;
+}
+
+ls_status ls_weights_save(ls_graph *graph, const char *path)
+{
+    lsi_weights w;
+    LSI_TRY(lsi_weights_of(graph, &w));
+    const ls_status status = save(&w, path, NULL);
+    lsi_weights_free(&w);
     return status;
 }
 
@@ -281,12 +379,12 @@ static void load_one(const weight *w, float *rows)
     }
 }
 
-ls_status ls_weights_load(ls_graph *graph, const char *path)
+ls_status lsi_weights_load(const lsi_weights *to, const char *path)
 {
     weights all;
     lsi_st_file *file = NULL;
     float *rows = NULL;
-    LSI_TRY(collect(graph, &all));
+    LSI_TRY(collect(to, &all));
     ls_status status = lsi_st_open(path, &file);
     if (status == LS_OK)
         status = match_all(path, file, &all);
@@ -297,5 +395,14 @@ ls_status ls_weights_load(ls_graph *graph, const char *path)
     free(rows);
     lsi_st_close(file);
     free(all.list);
+    return status;
+}
+
+ls_status ls_weights_load(ls_graph *graph, const char *path)
+{
+    lsi_weights w;
+    LSI_TRY(lsi_weights_of(graph, &w));
+    const ls_status status = lsi_weights_load(&w, path);
+    lsi_weights_free(&w);
     return status;
 }

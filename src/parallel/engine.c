@@ -13,6 +13,8 @@
 
 struct lsi_engine {
     ls_graph *graph;
+    ls_graph **side; /* [n_side] together: one a shard, the first is `graph`; NULL: one by one */
+    int n_side;
     lsi_replica *replica;
     size_t micro;    /* samples of a run, at most */
     float momentum;  /* of running statistics */
@@ -80,12 +82,31 @@ static ls_status open_replica(lsi_engine *e, ls_comm *comm, const lsi_engine_con
                                          .optimizer = config->optimizer,
                                          .bucket_bytes = config->bucket_bytes,
                                          .batch = config->batch,
-                                         .sparse_rows = any ? rows : NULL};
+                                         .sparse_rows = any ? rows : NULL,
+                                         .together = config->another && !config->micro_batch};
         status = lsi_replica_open(comm, &setup, &e->replica);
     }
     free(params);
     free(rows);
     return status;
+}
+
+/* Several domains: a graph for each shard that this worker can have. */
+static ls_status open_side(lsi_engine *e, const lsi_engine_config *config)
+{
+    const lsi_replica *r = e->replica;
+    if (!r->together)
+        return LS_OK;
+    const int most = (r->shards + r->domain.workers - 1) / r->domain.workers;
+    e->side = calloc((size_t)most, sizeof(ls_graph *));
+    if (!e->side)
+        return lsi_fail(LS_ERR_NOMEM, NULL, "engine", "out of memory");
+    e->side[e->n_side++] = e->graph;
+    for (; e->n_side < most; e->n_side++) {
+        LSI_TRY(config->another(config->another_arg, &e->side[e->n_side]));
+        ls_graph_on_ready(e->side[e->n_side], on_ready, e);
+    }
+    return LS_OK;
 }
 
 ls_status lsi_engine_open(ls_comm *comm, ls_graph *graph, const lsi_engine_config *config,
@@ -103,6 +124,8 @@ ls_status lsi_engine_open(ls_comm *comm, ls_graph *graph, const lsi_engine_confi
         e->observed ? LS_OK : lsi_fail(LS_ERR_NOMEM, NULL, "engine", "out of memory");
     if (status == LS_OK)
         status = open_replica(e, comm, config);
+    if (status == LS_OK)
+        status = open_side(e, config);
     if (status != LS_OK) {
         lsi_engine_close(e);
         return status;
@@ -123,6 +146,9 @@ void lsi_engine_close(lsi_engine *e)
         ls_graph_bind(e->graph, NULL, NULL);
         ls_graph_on_ready(e->graph, NULL, NULL);
     }
+    for (int i = 1; i < e->n_side; i++)
+        ls_graph_destroy(e->side[i]);
+    free(e->side);
     lsi_replica_close(e->replica);
     free(e->observed);
     free(e);
@@ -167,8 +193,9 @@ static ls_status touch(lsi_engine *e, uint64_t samples, lsi_fill_fn fill, void *
     return lsi_sparse_touch(r);
 }
 
-/* One run of the graph over a part of a shard. */
-static ls_status run(lsi_engine *e, uint64_t position, size_t n, int accumulate)
+/* Forward over a part of a shard, with what it adds to the tail. Backward is to follow. */
+static ls_status forward(const lsi_engine *e, ls_graph *graph, uint64_t position, size_t n,
+                         int accumulate, double *tail)
 {
     ls_run_config config = LS_RUN_CONFIG_INIT;
     ls_run_result found;
@@ -177,14 +204,56 @@ static ls_status run(lsi_engine *e, uint64_t position, size_t n, int accumulate)
     config.accumulate = accumulate;
     config.step = e->steps;
     config.first_position = position;
-    LSI_TRY(ls_graph_run(e->graph, &config, &found));
-    double *tail = lsi_replica_tail(e->replica);
-    const float *observed = ls_graph_observed(e->graph);
+    LSI_TRY(ls_graph_forward(graph, &config, &found));
+    const float *observed = ls_graph_observed(graph);
     tail[LSI_TAIL_LOSS] += found.loss;
     tail[LSI_TAIL_COUNT] += found.count;
     tail[LSI_TAIL_STOP] += e->stop;
     for (size_t i = 0; i < e->buffers; i++)
         tail[LSI_TAIL_FREE + i] += (double)observed[i] * (double)n;
+    return LS_OK;
+}
+
+static ls_status give_rows(lsi_engine *e, ls_graph *graph)
+{
+    lsi_replica *r = e->replica;
+    for (int i = 0; r->sparse && i < r->n_params; i++) {
+        ls_sparse_grad grad;
+        if (!r->params[i].sparse)
+            continue;
+        LSI_TRY(ls_graph_sparse_grad(graph, i, &grad));
+        LSI_TRY(lsi_sparse_give(r, i, &grad));
+    }
+    return LS_OK;
+}
+
+/* All shards side by side: every operation of the backward pass on one after the other. */
+static ls_status run_together(lsi_engine *e, uint64_t part, lsi_fill_fn fill, void *arg)
+{
+    lsi_replica *r = e->replica;
+    const int n = lsi_replica_side(r);
+    for (int i = 0; i < n; i++) {
+        uint64_t first, end;
+        lsi_replica_side_shard(r, i, &first, &end);
+        ls_graph_bind(e->side[i], r->weights, lsi_replica_side_leaf(r, i));
+        LSI_TRY(fill(arg, e->side[i], first - part, (size_t)(end - first)));
+        LSI_TRY(
+            forward(e, e->side[i], first, (size_t)(end - first), 0, lsi_replica_side_tail(r, i)));
+    }
+    ls_status status = n ? LS_IN_PROGRESS : LS_OK;
+    while (status == LS_IN_PROGRESS)
+        for (int i = 0; i < n; i++) {
+            e->last_run = i + 1 == n;
+            status = ls_graph_backward(e->side[i]);
+            if (status != LS_OK && status != LS_IN_PROGRESS)
+                return status;
+        }
+    for (int i = 0; r->sparse && i < n; i++) {
+        lsi_fold_next(&r->fold, &r->step);
+        LSI_TRY(give_rows(e, e->side[i]));
+    }
+    if (n)
+        lsi_replica_done(r);
     return LS_OK;
 }
 
@@ -197,15 +266,13 @@ static ls_status run_shard(lsi_engine *e, uint64_t part, uint64_t first, uint64_
         const size_t n = end - at < e->micro ? (size_t)(end - at) : e->micro;
         e->last_run = at + n == end;
         LSI_TRY(fill(arg, e->graph, at - part, n));
-        LSI_TRY(run(e, at, n, at > first));
+        LSI_TRY(forward(e, e->graph, at, n, at > first, lsi_replica_tail(r)));
+        ls_status status;
+        while ((status = ls_graph_backward(e->graph)) == LS_IN_PROGRESS)
+            ;
+        LSI_TRY(status);
     }
-    for (int i = 0; r->sparse && i < r->n_params; i++) {
-        ls_sparse_grad grad;
-        if (!r->params[i].sparse)
-            continue;
-        LSI_TRY(ls_graph_sparse_grad(e->graph, i, &grad));
-        LSI_TRY(lsi_sparse_give(r, i, &grad));
-    }
+    LSI_TRY(give_rows(e, e->graph));
     lsi_replica_done(r);
     return LS_OK;
 }
@@ -229,7 +296,9 @@ ls_status lsi_engine_step(lsi_engine *e, uint64_t samples, lsi_fill_fn fill, voi
     LSI_TRY(lsi_replica_begin(r, samples));
     if (r->sparse)
         LSI_TRY(touch(e, samples, fill, arg));
-    while (lsi_replica_next(r, &first, &end))
+    if (r->together)
+        LSI_TRY(run_together(e, part, fill, arg));
+    while (!r->together && lsi_replica_next(r, &first, &end))
         LSI_TRY(run_shard(e, part, first, end, fill, arg));
     LSI_TRY(lsi_replica_sync(r));
     observe(e, samples);

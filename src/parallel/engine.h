@@ -3,7 +3,8 @@
  *     fill the inputs -> forward -> backward -> (gradient ready) -> fold -> … sync
  *
  * 1. Every worker has a graph of its own for one shard (or a part of one: micro-batches), on the
- *    weights that its domain shares.
+ *    weights that its domain shares. With several domains it has one for each of its shards, if it
+ *    may make them, and computes them side by side, operation by operation (replica.h).
  * 2. Counters of dropout are made of the step and of a sample's place in the batch: nobody's masks
  *    depend on who computes them.
  * 3. Statistics of batch norm are those of a shard; running ones take the mean over the batch, by
@@ -25,6 +26,10 @@ typedef struct lsi_engine_config {
     const ls_optim_config *optimizer; /* NULL: none (evaluation) */
     size_t bucket_bytes;
     float statistics; /* momentum of running statistics; 0: 0.1 */
+    /* Make one more graph like the one given; the engine destroys it. NULL: shards are computed one
+     * after the other, also with several domains. */
+    ls_status (*another)(void *arg, ls_graph **out);
+    void *another_arg;
 } lsi_engine_config;
 
 /* Samples of the graph's batch that such an engine needs: the largest shard, or the micro-batch. */
@@ -45,7 +50,7 @@ typedef struct lsi_step_result {
     double loss, count; /* the mean over the batch; samples or tokens */
     double grad_norm;
     float rate;
-    int stop; /* somebody has asked for the end */
+    int stop;               /* somebody has asked for the end */
     double seconds, waited; /* of this worker: the step, and in it waiting for others */
     /* With other hosts, on a host's first worker: how long gradients were under way, and how much
      * of that it had nothing else to do. */

@@ -14,7 +14,7 @@
 /* ---- opening -------------------------------------------------------------------------------- */
 
 /* Vectors that a member needs, and the leader for the domain's sums, whatever the batch's size. */
-static int vectors_needed(const lsi_domain *d, int shards)
+static int vectors_needed(const lsi_domain *d, int shards, int together)
 {
     int room = 1;
     for (int leaves = 1; leaves <= shards; leaves++) {
@@ -24,7 +24,7 @@ static int vectors_needed(const lsi_domain *d, int shards)
             lsi_cut_range(leaves, d->workers, d->first[d->index] + m, &first, &end);
             if (m == 0)
                 domain_first = first;
-            const int needed = lsi_fold_room(leaves, first, end);
+            const int needed = together ? end - first : lsi_fold_room(leaves, first, end);
             room = needed > room ? needed : room;
         }
         const int sums = lsi_tree_nodes(leaves, domain_first, end, nodes);
@@ -96,7 +96,8 @@ static ls_status open_parts(lsi_replica *r, const lsi_replica_setup *setup)
     r->blocks = (setup->elements + LS_OPTIM_BLOCK - 1) / LS_OPTIM_BLOCK;
     r->elements = r->blocks * LS_OPTIM_BLOCK;
     r->tails = LSI_TAIL_FREE + setup->tails;
-    r->room = vectors_needed(&r->domain, r->shards);
+    r->together = setup->together && r->domain.count > 1;
+    r->room = vectors_needed(&r->domain, r->shards, r->together);
     r->params = calloc((size_t)r->n_params + 1, sizeof *r->params);
     r->is_ready = calloc((size_t)r->n_params + 1, 1);
     if (!r->params || !r->is_ready)
@@ -180,6 +181,40 @@ ls_status lsi_replica_begin(lsi_replica *r, uint64_t samples)
     return LS_OK;
 }
 
+int lsi_replica_side(lsi_replica *r)
+{
+    const int n = r->end_shard - r->first_shard;
+    lsi_tree_node nodes[LSI_TREE_MAX_LEAVES], out[LSI_TREE_MAX_NODES];
+    if (r->side_leaves != r->layout.leaves || r->side_n != n) {
+        for (int i = 0; i < n; i++)
+            nodes[i] = (lsi_tree_node){r->first_shard + i, r->first_shard + i + 1};
+        lsi_tree_merge_plan(r->layout.leaves, nodes, n, out, &r->side_plan);
+        r->side_leaves = r->layout.leaves;
+        r->side_n = n;
+    }
+    r->shard = r->end_shard - 1;
+    memset(r->is_ready, 0, (size_t)r->n_params);
+    r->ready = 0;
+    for (int i = 0; i < n; i++)
+        memset(lsi_replica_side_tail(r, i), 0, r->tails * sizeof(double));
+    return n;
+}
+
+void lsi_replica_side_shard(const lsi_replica *r, int i, uint64_t *first, uint64_t *end)
+{
+    lsi_cut_shard(r->samples, r->layout.leaves, r->first_shard + i, first, end);
+}
+
+float *lsi_replica_side_leaf(const lsi_replica *r, int i)
+{
+    return lsi_vector(r, r->domain.member, i);
+}
+
+double *lsi_replica_side_tail(const lsi_replica *r, int i)
+{
+    return lsi_tail(r, r->domain.member, i);
+}
+
 int lsi_replica_next(lsi_replica *r, uint64_t *first, uint64_t *end)
 {
     if (r->shard + 1 >= r->end_shard)
@@ -203,6 +238,20 @@ double *lsi_replica_tail(const lsi_replica *r)
     return lsi_tail(r, r->domain.member, r->step.place);
 }
 
+/* Together: the gradients of all shards into the sums. */
+static void merge_param(lsi_replica *r, const ls_param_info *param)
+{
+    const void *in[LSI_TREE_MAX_LEAVES];
+    void *out[LSI_TREE_MAX_NODES];
+    if (param->sparse)
+        return;
+    for (int i = 0; i < r->side_n; i++)
+        in[i] = lsi_vector(r, r->domain.member, i) + param->offset;
+    for (int k = 0; k < r->side_plan.n_out; k++)
+        out[k] = lsi_vector(r, r->domain.member, k) + param->offset;
+    lsi_tree_merge_run(&r->side_plan, LS_F32, LS_SUM, in, out, param->count);
+}
+
 static void fold_param(lsi_replica *r, const ls_param_info *param)
 {
     const lsi_fold_step *s = &r->step;
@@ -219,7 +268,10 @@ void lsi_replica_ready(lsi_replica *r, int index)
 {
     if (r->is_ready[index])
         return;
-    fold_param(r, &r->params[index]);
+    if (r->together)
+        merge_param(r, &r->params[index]);
+    else
+        fold_param(r, &r->params[index]);
     r->is_ready[index] = 1;
     while (r->ready < r->n_params && r->is_ready[r->ready])
         r->ready++;
@@ -230,11 +282,26 @@ void lsi_replica_ready(lsi_replica *r, int index)
     (void)lsi_combine_look(r); /* an error stays with the group, and comes out in sync */
 }
 
+static void merge_side_tails(lsi_replica *r)
+{
+    const void *in[LSI_TREE_MAX_LEAVES];
+    void *out[LSI_TREE_MAX_NODES];
+    for (int i = 0; i < r->side_n; i++)
+        in[i] = lsi_replica_side_tail(r, i);
+    for (int k = 0; k < r->side_plan.n_out; k++)
+        out[k] = lsi_replica_side_tail(r, k);
+    lsi_tree_merge_run(&r->side_plan, LS_F64, LS_SUM, in, out, r->tails);
+}
+
 void lsi_replica_done(lsi_replica *r)
 {
     const lsi_fold_step *s = &r->step;
     for (int i = r->ready; i < r->n_params; i++)
         lsi_replica_ready(r, i);
+    if (r->together) {
+        merge_side_tails(r);
+        return;
+    }
     if (s->into == s->place)
         return;
     const void *in[LSI_TREE_MAX_NODES + 1];

@@ -11,6 +11,10 @@
  *                      into the leader's vectors, the leader exchanges them with the other leaders
  *                      while the others still compute; then update; meet
  *
+ * With several domains the shards of a worker may be computed side by side instead (together): their
+ * gradients then appear parameter by parameter, and the exchange has the whole backward pass of all
+ * of them to hide behind.
+ *
  * 1. All sums follow the tree over shards, so bits do not depend on workers, domains or buckets.
  * 2. The sums of the domain, in the end those of all, stand in the leader's vectors; vector 0 is
  *    the sum of the whole batch before any update begins.
@@ -89,8 +93,11 @@ typedef struct lsi_replica {
     int first_shard, end_shard, shard;
     lsi_fold fold;
     lsi_fold_step step;
-    uint8_t *is_ready; /* [n_params] in this shard */
-    int ready;         /* parameters 0…ready-1 are */
+    int together; /* shards side by side: vector i holds the gradient of shard i, until */
+    lsi_tree_plan side_plan; /* this merges them into those of the node list */
+    int side_leaves, side_n; /* what it was made for */
+    uint8_t *is_ready;       /* [n_params] in this shard */
+    int ready;               /* parameters 0…ready-1 are */
     int buckets_ready, buckets_reduced, buckets_started, buckets_done;
     uint64_t syncs;
     double exchange_from, exchange_to; /* leader: when buckets were under way in this step, */
@@ -108,6 +115,7 @@ typedef struct lsi_replica_setup {
     size_t bucket_bytes;              /* 0: 4 MiB */
     uint64_t batch;                   /* most samples of a step */
     const size_t *sparse_rows; /* [n_params] most rows of one shard's gradient; NULL: none sparse */
+    int together;              /* with several domains: shards are computed side by side */
 } lsi_replica_setup;
 
 /* Collective: memory, optimizer, buckets. Weights are zeros. */
@@ -118,15 +126,20 @@ ls_status lsi_replica_spread(lsi_replica *r);
 
 /* A step over `samples` samples. */
 ls_status lsi_replica_begin(lsi_replica *r, uint64_t samples);
+/* Together: how many shards this worker has, and all of them at once. In place of next. */
+int lsi_replica_side(lsi_replica *r);
+void lsi_replica_side_shard(const lsi_replica *r, int i, uint64_t *first, uint64_t *end);
+float *lsi_replica_side_leaf(const lsi_replica *r, int i);
+double *lsi_replica_side_tail(const lsi_replica *r, int i);
 /* The next shard of this worker, as samples [*first, *end) of the batch; 0 when there is none. */
 int lsi_replica_next(lsi_replica *r, uint64_t *first, uint64_t *end);
 /* Where its gradient goes, and its tail (zeros). */
 float *lsi_replica_leaf(const lsi_replica *r);
 double *lsi_replica_tail(const lsi_replica *r);
-/* The gradient of parameter `index` is complete in this shard. Does not block; drives what is under
+/* The gradient of parameter `index` is complete in this shard (together: in all). Does not block; drives what is under
  * way. Errors come out in sync. */
 void lsi_replica_ready(lsi_replica *r, int index);
-/* The shard is complete. */
+/* The shard is complete (together: all are). */
 void lsi_replica_done(lsi_replica *r);
 /* Combine and update. Collective, blocks. Totals of the tail are in r->totals then. */
 ls_status lsi_replica_sync(lsi_replica *r);

@@ -148,8 +148,23 @@ static ls_status at_line(const reading *r, int line, ls_status status)
     return lsi_fail(status, NULL, WHAT, "%s:%d: %s", r->label, line, text);
 }
 
+/* The line of a setting whose value is not 0; 0: there is none. */
+static int line_of(const reading *r, const char *key)
+{
+    for (int i = 0; i < r->count; i++) {
+        if (!strcmp(r->entries[i].key, key) && strcmp(r->entries[i].value, "0") != 0)
+            return r->entries[i].line;
+    }
+    return 0;
+}
+
 static ls_status apply(const reading *r, lsi_train_config *config)
 {
+    const int steps = line_of(r, "train.steps"), epochs = line_of(r, "train.epochs");
+    if (steps && epochs) /* of two flags the later counts, but lines of a file have no order */
+        return lsi_fail(LS_ERR_CONFIG, "make one of them 0", WHAT,
+                        "%s:%d: train.epochs cannot be given with train.steps, line %d", r->label,
+                        epochs, steps);
     for (int pass = 0; pass < 2; pass++) {
         for (int i = 0; i < r->count; i++) {
             const entry *e = &r->entries[i];

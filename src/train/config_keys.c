@@ -357,7 +357,8 @@ int lsi_row_is_set(const lsi_row *row, const lsi_train_config *config)
     case LSI_ROW_WHOLE:
     case LSI_ROW_FLAG: return *(const uint64_t *)(const void *)at != LSI_UNSET;
     case LSI_ROW_REAL: return !isnan(*(const double *)(const void *)at);
-    case LSI_ROW_LETTERS: return ((const lsi_config_letters *)(const void *)at)->kind != LSI_LETTERS_UNSET;
+    case LSI_ROW_LETTERS:
+        return ((const lsi_config_letters *)(const void *)at)->kind != LSI_LETTERS_UNSET;
     case LSI_ROW_WORD:
     case LSI_ROW_MODEL: return *at != 0;
     case LSI_ROW_TEXT: return 1; /* none is a value */

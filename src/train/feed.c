@@ -1,6 +1,7 @@
 /* From the data to the graph: this worker's part of each batch, read one step ahead. */
 #include <string.h>
 
+#include "base/log.h"
 #include "base/status.h"
 #include "train/trainer.h"
 
@@ -62,19 +63,24 @@ ls_status lsi_feed_take(lsi_trainer *t, uint64_t step)
 {
     uint64_t epoch, place;
     size_t count;
-    if (!part_of(t, step, &epoch, &place))
+    const size_t n = part_of(t, step, &epoch, &place);
+    if (!n)
         return LS_OK;
     LSI_TRY(ls_loader_take(t->loader, t->taken, &count));
+    if (lsi_log_enabled(LSI_LOG_DEBUG))
+        lsi_log(LSI_LOG_DEBUG, "step %llu: places %llu to %llu of epoch %llu",
+                (unsigned long long)step + 1, (unsigned long long)place,
+                (unsigned long long)(place + n), (unsigned long long)epoch);
     return ask(t);
 }
 
 ls_status lsi_feed_fill(void *trainer, ls_graph *graph, uint64_t first, size_t count)
 {
     const lsi_trainer *t = trainer;
-    (void)graph;
     for (int f = 0; f < t->fields.n; f++) {
         const size_t bytes = t->fields.bytes[f];
-        memcpy(t->fields.memory[f], (const char *)t->taken[f] + first * bytes, count * bytes);
+        memcpy(ls_input_data(graph, ls_graph_input(graph, f)),
+               (const char *)t->taken[f] + first * bytes, count * bytes);
     }
     return LS_OK;
 }

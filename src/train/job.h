@@ -25,7 +25,8 @@ ls_status lsi_train_job_config(const lsi_train_job *job, lsi_train_config *confi
 
 /* Be one worker of the run, from the communicator to the last step. Collective, blocks. SIGINT and
  * SIGTERM end the run after the step, with a checkpoint: LS_OK, and *interrupted is the signal. What
- * failed on worker 0 before the first step is LS_ERR_ABORTED on the others: they need not say so. */
+ * failed before the first step is the same error on all, with a text on one: the others need not
+ * say so. */
 ls_status lsi_train_work(const lsi_train_job *job, ls_comm *comm, int *interrupted);
 
 #endif

@@ -1,6 +1,6 @@
 /* What a user sees of a training run as it goes on.
  *
- *     a terminal     one line, rewritten in place at most ten times a second, as wide as it has room
+ *     a terminal     one line, rewritten at most ten times a second, as wide as there is room
  *     a file, pipe   a plain line at the first step, every tenth of the way, and every ten seconds
  *     json           every step, as the line of metrics.jsonl
  *     quiet          nothing

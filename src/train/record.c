@@ -14,18 +14,20 @@ static lsi_progress_mode progress_mode(const lsi_train_job *job)
     return job->json ? LSI_PROGRESS_JSON : job->quiet ? LSI_PROGRESS_QUIET : LSI_PROGRESS_AUTO;
 }
 
-/* The files of the run directory. config.ini of a new run comes last: it makes it one. */
-static ls_status open_files(lsi_trainer *t, uint64_t first)
+/* The files of the run directory, with what is known of `done` steps (0: of none). config.ini of a
+ * new run comes last: it makes it one. */
+static ls_status open_files(lsi_trainer *t, uint64_t done)
 {
+    const uint64_t next = done ? done + 1 : 0; /* the files count the step that was just done */
     char path[LSI_CHECKPOINT_PATH + 32], *text;
     const char *dir = lsi_run_dir_path(t->dir);
     lsi_state form = {0};
     lsi_record_state(t, &form);
     LSI_TRY(lsi_saver_create(dir, &form, t->config.checkpoint.keep, &t->saver));
     snprintf(path, sizeof path, "%s/metrics.jsonl", dir);
-    LSI_TRY(lsi_metrics_open(path, first, &t->metrics));
+    LSI_TRY(lsi_metrics_open(path, next, &t->metrics));
     if (t->config.run.tensorboard)
-        LSI_TRY(lsi_events_open(dir, first, &t->events));
+        LSI_TRY(lsi_events_open(dir, next, &t->events));
     LSI_TRY(lsi_train_config_print(&t->config, &text));
     const ls_status status = lsi_run_dir_write(t->dir, "config.ini", text);
     free(text);
@@ -72,11 +74,12 @@ void lsi_record_state(lsi_trainer *t, lsi_state *state)
 {
     const lsi_replica *r = lsi_engine_replica(t->engine);
     uint64_t place;
-    *state = (lsi_state){.weights = t->weights,
-                         .step = lsi_engine_steps(t->engine),
-                         .seed = t->config.train.seed,
-                         .loss = t->loss,
-                         .eval_loss = t->eval_loss};
+    *state =
+        (lsi_state){.weights = t->weights,
+                    .step = lsi_engine_steps(t->engine),
+                    .seed = t->config.train.seed,
+                    .loss = t->loss,
+                    .eval_loss = t->evaluated == lsi_engine_steps(t->engine) ? t->eval_loss : NAN};
     (void)lsi_batch_of(t, state->step, &state->epoch, &place);
     while (state->array_count < LSI_CHECKPOINT_ARRAYS) {
         const int i = state->array_count;
@@ -129,6 +132,7 @@ ls_status lsi_record_eval(lsi_trainer *t, const lsi_evaluation *found)
                                .accuracy = found->accuracy,
                                .seconds = found->seconds};
     t->eval_loss = found->loss;
+    t->evaluated = step;
     if (t->metrics)
         LSI_TRY(lsi_metrics_eval(t->metrics, &m));
     if (t->events) {

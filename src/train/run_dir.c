@@ -20,11 +20,14 @@
 #define LOCK ".lock"
 #define LOG "log.txt"
 #define CONFIG "config.ini"
+#define METRICS "metrics.jsonl"
+#define EVENTS "events.out.tfevents."
 #define LINE_BYTES 2048
 
 struct lsi_run_dir {
     char path[PATH_MAX];
     int folder, lock, log;
+    int is_new, is_made; /* by us, for a run that has still to begin; the folder too */
 };
 
 /* mkdir for each part of the path that is not there. */
@@ -139,14 +142,17 @@ ls_status lsi_run_dir_create(const char *path, lsi_run_dir **out)
 {
     struct stat info;
     lsi_run_dir *d;
-    if (stat(path, &info) != 0)
+    const int make = stat(path, &info) != 0;
+    if (make)
         LSI_TRY(make_folders(path));
     LSI_TRY(open_folder(path, &d));
+    d->is_made = make;
     ls_status status = check_empty(d);
     if (status == LS_OK)
         status = take_lock(d);
     if (status == LS_OK)
         status = check_empty(d); /* once more: somebody may have been quicker */
+    d->is_new = status == LS_OK;
     if (status != LS_OK) {
         lsi_run_dir_close(d);
         return status;
@@ -171,10 +177,39 @@ ls_status lsi_run_dir_open(const char *path, lsi_run_dir **out)
     return LS_OK;
 }
 
+/* Is this file of ours? All but a log were made by us; that was perhaps there, but is not empty
+ * then: what is written to it comes after the beginning. */
+static int is_ours(const lsi_run_dir *d, const char *name)
+{
+    struct stat info;
+    if (!strcmp(name, LOG))
+        return fstatat(d->folder, name, &info, AT_SYMLINK_NOFOLLOW) == 0 && info.st_size == 0;
+    return !strcmp(name, LOCK) || !strcmp(name, METRICS) || !strncmp(name, EVENTS, strlen(EVENTS));
+}
+
+/* Leave nothing of a run that has not begun. */
+static void undo(const lsi_run_dir *d)
+{
+    const int fd = openat(d->folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *folder = fd >= 0 ? fdopendir(fd) : NULL;
+    for (struct dirent *e; folder && (e = readdir(folder));) {
+        if (is_ours(d, e->d_name))
+            (void)unlinkat(d->folder, e->d_name, 0);
+    }
+    if (folder)
+        closedir(folder);
+    else if (fd >= 0)
+        close(fd);
+    if (d->is_made)
+        (void)rmdir(d->path);
+}
+
 void lsi_run_dir_close(lsi_run_dir *d)
 {
     if (!d)
         return;
+    if (d->is_new && !has(d, CONFIG))
+        undo(d);
     if (d->log >= 0)
         close(d->log);
     if (d->lock >= 0)

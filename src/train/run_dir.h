@@ -22,7 +22,7 @@ typedef struct lsi_run_dir lsi_run_dir;
 ls_status lsi_run_dir_create(const char *path, lsi_run_dir **out);
 /* To go on with the run that it holds. LS_ERR_NOT_FOUND: there is none. */
 ls_status lsi_run_dir_open(const char *path, lsi_run_dir **out);
-/* Accepts NULL. */
+/* Accepts NULL. A new run that has no config.ini yet leaves nothing behind. */
 void lsi_run_dir_close(lsi_run_dir *dir);
 
 const char *lsi_run_dir_path(const lsi_run_dir *dir);

@@ -1,7 +1,7 @@
 /* Before the first step: the configuration, and all that is made of it.
  *
  * Worker 0 alone looks at flags, files and the run directory; the others hear from it, as text, what
- * the run is. What it refuses is told once; they end without a word.
+ * the run is. What fails here is told by one worker; the others end without a word.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -116,19 +116,37 @@ static ls_status decide(lsi_trainer *t, char **text)
     return lsi_train_config_print(&t->config, text);
 }
 
-/* Everybody gets worker 0's configuration; a length of -1 says that there is none. */
+/* Another worker has failed, and says why: the same status, without a text. */
+static ls_status failed_elsewhere(ls_status status)
+{
+    return lsi_fail_text(status, "");
+}
+
+/* Has everybody succeeded? Of those who have not, the first tells. Collective. */
+static ls_status succeed_together(lsi_trainer *t, ls_status mine)
+{
+    const int64_t claim =
+        mine == LS_OK ? 0 : (int64_t)(t->workers - t->worker) << 32 | (uint32_t)-mine;
+    int64_t first = claim;
+    const ls_status met = ls_allreduce(t->comm, LS_IN_PLACE, &first, 1, LS_I64, LS_MAX);
+    if (met != LS_OK || first == claim)
+        return mine != LS_OK ? mine : met;
+    return failed_elsewhere((ls_status)(-(int32_t)(first & UINT32_MAX)));
+}
+
+/* Everybody gets worker 0's configuration; instead of a length, its error when there is none. */
 static ls_status agree(lsi_trainer *t)
 {
     char *text = NULL;
     const ls_status decided = t->worker == 0 ? decide(t, &text) : LS_OK;
-    int64_t length = text ? (int64_t)strlen(text) : -1;
+    int64_t length = text ? (int64_t)strlen(text) : (int64_t)decided;
     ls_status status = ls_broadcast(t->comm, &length, 1, LS_I64, 0);
     if (decided != LS_OK || status != LS_OK) {
         free(text);
         return decided != LS_OK ? decided : status;
     }
     if (length < 0)
-        return lsi_fail(LS_ERR_ABORTED, NULL, "training", "worker 0 could not begin");
+        return failed_elsewhere((ls_status)length);
     if (length > TEXT_MAX)
         return lsi_fail(LS_ERR_PROTOCOL, NULL, "training", "a configuration of %lld bytes",
                         (long long)length);
@@ -204,16 +222,26 @@ static ls_status open_data(lsi_trainer *t)
     return LS_OK;
 }
 
-static ls_status open_graph(lsi_trainer *t, const lsi_engine_config *engine)
+static ls_status make_graph(void *trainer, ls_graph **out)
 {
+    lsi_trainer *t = trainer;
     ls_model *model;
     ls_graph_config config = LS_GRAPH_CONFIG_INIT;
     LSI_TRY(lsi_train_config_model(&t->config, &model));
-    config.batch = lsi_engine_graph_batch(engine);
+    config.batch = t->graph_batch;
     config.seed = t->config.train.seed;
-    const ls_status status = ls_model_build(model, &config, &t->graph);
+    const ls_status status = ls_model_build(model, &config, out);
     ls_model_destroy(model);
-    return status == LS_OK ? lsi_fields_of(t->graph, &t->fields) : status;
+    return status;
+}
+
+/* What may fail on one host alone. */
+static ls_status open_parts(lsi_trainer *t, ls_optim_config *optim)
+{
+    LSI_TRY(make_graph(t, &t->graph));
+    LSI_TRY(lsi_fields_of(t->graph, &t->fields));
+    LSI_TRY(open_data(t));
+    return lsi_train_config_optim(&t->config, t->total, optim);
 }
 
 static ls_status open_engine(lsi_trainer *t)
@@ -222,10 +250,11 @@ static ls_status open_engine(lsi_trainer *t)
     lsi_engine_config config = {.shards = (int)t->config.train.shards,
                                 .batch = t->config.train.batch,
                                 .micro_batch = (size_t)t->config.train.micro_batch,
-                                .optimizer = &optim};
-    LSI_TRY(open_graph(t, &config));
-    LSI_TRY(open_data(t));
-    LSI_TRY(lsi_train_config_optim(&t->config, t->total, &optim));
+                                .optimizer = &optim,
+                                .another = make_graph,
+                                .another_arg = t};
+    t->graph_batch = lsi_engine_graph_batch(&config);
+    LSI_TRY(succeed_together(t, open_parts(t, &optim)));
     LSI_TRY(lsi_engine_open(t->comm, t->graph, &config, &t->engine));
     ls_comm *leaders = lsi_engine_replica(t->engine)->domain.leaders;
     return leaders ? ls_comm_select(leaders, "allreduce", t->config.train.reduce) : LS_OK;
@@ -243,6 +272,7 @@ static ls_status load(lsi_trainer *t)
     ls_optimizer_set_step(lsi_engine_replica(t->engine)->optimizer, state.step);
     t->loss = state.loss;
     t->eval_loss = state.eval_loss;
+    t->evaluated = state.step;
     return LS_OK;
 }
 
@@ -250,12 +280,12 @@ static ls_status load(lsi_trainer *t)
 static ls_status resume(lsi_trainer *t)
 {
     const ls_status loaded = t->worker == 0 && t->job->resume ? load(t) : LS_OK;
-    int32_t go[2] = {loaded == LS_OK, t->worker == 0 && t->job->resume};
+    int32_t go[2] = {(int32_t)loaded, t->worker == 0 && t->job->resume};
     LSI_TRY(ls_broadcast(t->comm, go, 2, LS_I32, 0));
     if (loaded != LS_OK)
         return loaded;
-    if (!go[0])
-        return lsi_fail(LS_ERR_ABORTED, NULL, "training", "worker 0 could not resume");
+    if (go[0] != LS_OK)
+        return failed_elsewhere((ls_status)go[0]);
     return go[1] ? lsi_engine_spread(t->engine) : LS_OK;
 }
 

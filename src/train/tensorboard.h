@@ -4,8 +4,8 @@
  * of that), and each holds a protocol buffer Event. Written by hand: five fields.
  *
  * 1. A record is written whole, by one write(2), or not at all.
- * 2. A resumed run writes a file of its own, which begins by telling TensorBoard to forget the steps
- *    that it will do again.
+ * 2. A resumed run writes a file of its own, which begins by telling TensorBoard to forget the
+ *    steps that it will do again.
  *
  * An object belongs to one thread at a time.
  */

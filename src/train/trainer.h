@@ -43,6 +43,7 @@ typedef struct lsi_trainer {
     ls_dataset *train, *held; /* held: NULL when nothing is held out */
     uint64_t count, per_epoch, total;
     ls_graph *graph;
+    size_t graph_batch;
     lsi_engine *engine;
     lsi_fields fields;
 
@@ -58,6 +59,7 @@ typedef struct lsi_trainer {
     lsi_saver *saver;
     lsi_progress progress;
     double loss, eval_loss; /* the latest; NaN: none */
+    uint64_t evaluated;     /* the step that eval_loss belongs to */
     uint64_t saved;         /* the step of the latest checkpoint asked for; LSI_SAVER_NONE: none */
 } lsi_trainer;
 

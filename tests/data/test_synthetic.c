@@ -200,6 +200,15 @@ static void test_small(void **state)
         assert_true(best_of(d) >= 0);
         ls_dataset_close(d);
     }
+    const ls_data_field wide[2] = {{"image", LS_F32, 3, {8, 8, 16384}, 0}, image_fields[1]};
+    ls_dataset *w = open_task("resnet", 1, 0, wide, 2); /* patterns as large as there may be */
+    float *large = malloc(8 * 8 * 16384 * sizeof *large);
+    int32_t one;
+    for (uint64_t i = 0; i < 4; i++)
+        OK(ls_dataset_read(w, i, 0, (void *[]){large, &one}));
+    assert_in_range(one, 0, 1);
+    free(large);
+    ls_dataset_close(w);
     static const size_t inputs[] = {1, 2, 63, 64, 65, 100, 1000};
     for (size_t s = 0; s < sizeof inputs / sizeof *inputs; s++) {
         ls_data_field fields[2] = {{"input", LS_F32, 1, {inputs[s]}, 0},

@@ -83,7 +83,8 @@ typedef struct outcome {
 typedef struct trial {
     const scenario *scenario;
     outcome expected;
-    int writes; /* this run makes the expectation */
+    int writes;   /* this run makes the expectation */
+    int together; /* shards of a worker side by side, where there are several hosts */
 } trial;
 
 /* ---- data ----------------------------------------------------------------------------------- */
@@ -124,6 +125,12 @@ static ls_status fill(void *arg, ls_graph *graph, uint64_t first, size_t count)
 
 /* ---- one run -------------------------------------------------------------------------------- */
 
+typedef struct builder {
+    rank *self;
+    const scenario *scenario;
+    size_t batch;
+} builder;
+
 static ls_graph *build(rank *self, const scenario *s, size_t batch)
 {
     ls_model *model;
@@ -137,6 +144,13 @@ static ls_graph *build(rank *self, const scenario *s, size_t batch)
     OK(self, ls_model_build(model, &config, &graph));
     ls_model_destroy(model);
     return graph;
+}
+
+static ls_status build_another(void *arg, ls_graph **out)
+{
+    const builder *b = arg;
+    *out = build(b->self, b->scenario, b->batch);
+    return LS_OK;
 }
 
 static float *copy(const float *from, size_t n)
@@ -185,12 +199,16 @@ static void train(rank *self)
     optim.lr = 0.01f;
     optim.momentum = s->momentum;
     optim.clip = s->clip;
+    builder b = {self, s, 0};
     const lsi_engine_config config = {.shards = s->shards,
                                       .batch = s->batch,
                                       .micro_batch = s->micro,
                                       .optimizer = &optim,
-                                      .bucket_bytes = s->bucket};
-    ls_graph *graph = build(self, s, lsi_engine_graph_batch(&config));
+                                      .bucket_bytes = s->bucket,
+                                      .another = t->together ? build_another : NULL,
+                                      .another_arg = &b};
+    b.batch = lsi_engine_graph_batch(&config);
+    ls_graph *graph = build(self, s, b.batch);
     lsi_engine *engine;
     OK(self, lsi_engine_open(self->comm, graph, &config, &engine));
     for (uint64_t step = 0; step < STEPS; step++) {
@@ -239,8 +257,9 @@ static void test_same_bits(void **state)
         const ranks_layout one = ranks_shm(1);
         ranks_run(&one, train, &t);
         t.writes = 0;
-        for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++)
-            ranks_run(&layouts[i], train, &t);
+        for (t.together = 0; t.together < 2; t.together++)
+            for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++)
+                ranks_run(&layouts[i], train, &t);
         release(&t.expected);
     }
 }
