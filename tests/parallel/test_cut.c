@@ -1,4 +1,4 @@
-/* The cut of batches into shards and ranges, and folds: every division gives the sum of the tree. */
+/* The cut of batches into shards and ranges, and folds: every division gives the tree's sum. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
