@@ -47,17 +47,18 @@ static void on_ready(void *arg, int index)
 }
 
 /* Rows of each sparse parameter that a shard can name. */
-static ls_status count_rows(ls_graph *graph, const ls_param_info *params, int n, size_t runs,
-                            size_t *rows, int *any)
+static int count_rows(ls_graph *graph, const ls_param_info *params, int n, size_t runs,
+                      size_t *rows)
 {
+    int any = 0;
     for (int i = 0; i < n; i++) {
         ls_sparse_ids ids;
         for (int k = 0; params[i].sparse && ls_graph_sparse_ids(graph, i, k, &ids) == LS_OK; k++) {
             rows[i] += ids.count * runs;
-            *any = 1;
+            any = 1;
         }
     }
-    return LS_OK;
+    return any;
 }
 
 static ls_status open_replica(lsi_engine *e, ls_comm *comm, const lsi_engine_config *config)
@@ -69,11 +70,9 @@ static ls_status open_replica(lsi_engine *e, ls_comm *comm, const lsi_engine_con
         params && rows ? LS_OK : lsi_fail(LS_ERR_NOMEM, NULL, "engine", "out of memory");
     for (int i = 0; i < n && status == LS_OK; i++)
         status = ls_graph_param(e->graph, i, &params[i]);
-    int any = 0;
     const size_t runs = (largest_shard(config) + e->micro - 1) / e->micro;
-    if (status == LS_OK)
-        status = count_rows(e->graph, params, n, runs, rows, &any);
     if (status == LS_OK) {
+        const int any = count_rows(e->graph, params, n, runs, rows);
         const lsi_replica_setup setup = {.shards = config->shards,
                                          .params = params,
                                          .n_params = n,

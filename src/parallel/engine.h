@@ -36,8 +36,8 @@ typedef struct lsi_engine_config {
 size_t lsi_engine_graph_batch(const lsi_engine_config *config);
 
 /* Collective. The graph is compiled for lsi_engine_graph_batch; it is borrowed until close, and its
- * parameters are in shared memory from now on, with the initial values. Parameters without a
- * gradient are named in a warning of worker 0. */
+ * parameters are in shared memory from now on, with the initial values. (Parameters without
+ * a gradient were named when the graph was compiled; theirs is zero.) */
 ls_status lsi_engine_open(ls_comm *comm, ls_graph *graph, const lsi_engine_config *config,
                           lsi_engine **out);
 void lsi_engine_close(lsi_engine *engine);

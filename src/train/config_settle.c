@@ -13,6 +13,7 @@
 
 #define WHAT "configuration"
 #define SHARDS 8
+#define GPT_EVAL_BATCHES 20 /* a tenth of a book takes longer than many steps */
 
 /* Of the first whose name the model's begins with. gpt as in nanoGPT, resnet as in its paper with
  * the rate in proportion to the batch. */
@@ -108,7 +109,7 @@ static void fill_data(lsi_train_config *c)
 static void fill_rest(lsi_train_config *c, const usual *u)
 {
     fill(&c->eval.every, u->eval_every);
-    fill(&c->eval.batches, 0);
+    fill(&c->eval.batches, strncmp(c->model.name, "gpt", 3) == 0 ? GPT_EVAL_BATCHES : 0);
     fill(&c->checkpoint.every, u->checkpoint_every);
     fill(&c->checkpoint.keep, 3);
     fill(&c->run.workers, 0);

@@ -13,7 +13,7 @@
 #include "train/saved.h"
 
 typedef struct lsi_generate_config {
-    uint64_t tokens; /* to add */
+    uint64_t tokens;    /* to add */
     double temperature; /* of the softmax; 0: always the likeliest */
     uint64_t top;       /* only the likeliest so many; 0: any */
     uint64_t seed;

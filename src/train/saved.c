@@ -147,6 +147,18 @@ static ls_status open_both(const lsi_evaluate_job *job, lsi_saved **saved, ls_da
     return open_data(*saved, job->training, data);
 }
 
+ls_status lsi_saved_check(const lsi_evaluate_job *job, lsi_checkpoint *checkpoint)
+{
+    lsi_saved *s = NULL;
+    ls_dataset *data = NULL;
+    const ls_status status = open_both(job, &s, &data);
+    if (status == LS_OK)
+        *checkpoint = s->checkpoint;
+    ls_dataset_close(data);
+    lsi_saved_close(s);
+    return status;
+}
+
 ls_status lsi_saved_evaluate(ls_comm *comm, const lsi_evaluate_job *job, lsi_evaluation *out,
                              lsi_checkpoint *checkpoint, char model[LSI_CONFIG_WORD])
 {
@@ -155,8 +167,8 @@ ls_status lsi_saved_evaluate(ls_comm *comm, const lsi_evaluate_job *job, lsi_eva
     ls_status status = agree(comm, open_both(job, &s, &data));
     if (status == LS_OK) {
         const uint64_t batches = job->batches == LSI_UNSET ? s->config.eval.batches : job->batches;
-        status = lsi_evaluate(comm, s->graph, &s->fields, data, batches * s->config.train.batch,
-                              out);
+        status =
+            lsi_evaluate(comm, s->graph, &s->fields, data, batches * s->config.train.batch, out);
     }
     if (status == LS_OK) {
         *checkpoint = s->checkpoint;

@@ -17,7 +17,7 @@
 
 typedef struct lsi_saved {
     lsi_checkpoint checkpoint;
-    lsi_train_config config; /* settled */
+    lsi_train_config config;     /* settled */
     char model[LSI_CONFIG_WORD]; /* "gpt", without the preset */
     ls_graph *graph;
     lsi_fields fields;
@@ -41,11 +41,13 @@ ls_status lsi_saved_use_data(lsi_saved *saved, const char *data);
 /* An evaluation as a caller asks for it; texts are borrowed. */
 typedef struct lsi_evaluate_job {
     const char *path;
-    const char *data;  /* KIND[:PATH]; NULL: the run's */
-    int training;      /* the part trained on, without augmentation, instead of the held-out one */
-    uint64_t batches;  /* of the run's size, at most; 0: all, LSI_UNSET: as the run did */
+    const char *data; /* KIND[:PATH]; NULL: the run's */
+    int training;     /* the part trained on, without augmentation, instead of the held-out one */
+    uint64_t batches; /* of the run's size, at most; 0: all, LSI_UNSET: as the run did */
 } lsi_evaluate_job;
 
+/* Could it be done? Opens everything, and tells which checkpoint that is. */
+ls_status lsi_saved_check(const lsi_evaluate_job *job, lsi_checkpoint *checkpoint);
 /* Open a run and find loss and accuracy. Collective, blocks; the same bits for any number of
  * workers. `checkpoint` gets what was evaluated, `model` its name ("gpt"). When one worker fails
  * before the first sample, the others have LS_ERR_ABORTED and no text: they need not say so. */

@@ -102,6 +102,10 @@ static ls_status take_from_data(lsi_train_config *config)
 static ls_status decide(lsi_trainer *t, char **text)
 {
     LSI_TRY(lsi_train_job_config(t->job, &t->config));
+    if ((uint64_t)t->workers > t->config.train.shards) /* of all hosts: nobody knew before */
+        return lsi_fail(LS_ERR_CONFIG, "fewer of them, or more --shards: which changes the result",
+                        "workers", "%d of them cannot share %llu shards", t->workers,
+                        (unsigned long long)t->config.train.shards);
     if (!t->job->resume)
         LSI_TRY(take_from_data(&t->config));
     if (t->job->resume) {

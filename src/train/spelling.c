@@ -27,8 +27,8 @@ ls_status lsi_spelling_open(const lsi_train_config *config, size_t vocab, lsi_sp
     lsi_spelling s = {.kind = LSI_SPELL_NUMBERS};
     size_t known = vocab;
     if (!strcmp(config->data.kind, "text")) {
-        s.kind = config->data.letters.kind == LSI_LETTERS_BYTES ? LSI_SPELL_BYTES
-                                                                : LSI_SPELL_LETTERS;
+        s.kind =
+            config->data.letters.kind == LSI_LETTERS_BYTES ? LSI_SPELL_BYTES : LSI_SPELL_LETTERS;
         known = 256;
     }
     if (s.kind == LSI_SPELL_LETTERS) {
