@@ -54,6 +54,11 @@ def test_text(info):
         r"nccl +no +not built",
         r"allreduce +direct, hd, ring, tree +0-inf:\w+ +0-inf:\w+$",
         r"barrier +direct ",
+        r"gpt +nano, char, 124m$",
+        r" +vocab, context, layers, heads, dim, dropout, checkpoint$",
+        r"data +synthetic, idx, cifar, text, tokens, criteo$",
+        r"optimizers +sgd, adam, adamw, lars, lamb$",
+        r"schedules +const, linear, step, cosine$",
         r"LOCKSTEP_TIMEOUT +\(30\) ",
     ):
         assert re.search(r"^  " + line, done.stdout, re.MULTILINE), line
@@ -89,6 +94,24 @@ def test_facts(facts):
     for c in collectives.values():
         for key in ("selection", "selection_hosts"):
             assert re.fullmatch(r"(\w+-\w+:(direct|hd|ring|tree),?)+", c[key])
+
+
+def test_what_can_be_trained(lockstep, leftovers, facts):
+    """All that is listed exists: `train` takes it as far as to say what else is wrong."""
+    f = facts()
+    models = named(f["models"])
+    assert list(models) == ["mlp", "resnet", "gpt", "dlrm"]
+    assert models["gpt"]["presets"] == ["nano", "char", "124m"]
+    assert "20" in models["resnet"]["presets"] and "50" in models["resnet"]["presets"]
+    assert "hidden" in models["mlp"]["settings"] and "rows" in models["dlrm"]["settings"]
+    for m in models.values():
+        for preset in m["presets"]:
+            words = (f"{m['name']}:{preset}", "--set", "model.nothing=1")
+            complaint = leftovers.run(lockstep, "train", *words).stderr
+            assert "nothing" in complaint and "preset" not in complaint
+    assert f["data"][0] == "synthetic" and "text" in f["data"]
+    assert f["optimizers"] == ["sgd", "adam", "adamw", "lars", "lamb"]
+    assert f["schedules"] == ["const", "linear", "step", "cosine"]
 
 
 @pytest.mark.parametrize("n", [1, 2, 8, 256])

@@ -18,12 +18,16 @@ int lsi_cli_run(int argc, char **argv);
 int lsi_cli_bench(int argc, char **argv);
 int lsi_cli_bench_train(int argc, char **argv);
 int lsi_cli_train(int argc, char **argv);
+int lsi_cli_eval(int argc, char **argv);
+int lsi_cli_generate(int argc, char **argv);
+int lsi_cli_predict(int argc, char **argv);
 int lsi_cli_hash(int argc, char **argv);
 int lsi_cli_info(int argc, char **argv);
 /* Not for users: one rank of `lockstep bench`, which starts itself so. */
 int lsi_cli_bench_worker(int argc, char **argv);
-/* Likewise of `lockstep train`. */
+/* Likewise of `lockstep train` and `lockstep eval`. */
 int lsi_cli_train_worker(int argc, char **argv);
+int lsi_cli_eval_worker(int argc, char **argv);
 
 /* Say on stderr what is wrong with the arguments of `command` (NULL: of lockstep itself), and
  * where help is. Returns LSI_CLI_USAGE. */

@@ -1,11 +1,12 @@
 /* lockstep eval: loss, perplexity and accuracy of a finished run.
  *
- * The command is the launcher: it starts itself as the workers, as `lockstep eval-worker`, each with
- * a part of the data. One worker alone does it in this process.
+ * The command is the launcher: it starts itself as the workers, as `lockstep eval-worker`, each
+ * with a part of the data. One worker alone does it in this process.
  *
  * Invariants:
- * 1. The launcher chooses the checkpoint, so that all workers use the same one, also when a run goes
- *    on and saves another meanwhile.
+ * 1. The launcher chooses the checkpoint, so that all workers use the same one, also when a run
+ *    goes on and saves another meanwhile.
+ * 2. What cannot be done is refused by the launcher, once, before anything is started.
  */
 #include <getopt.h>
 #include <math.h>
@@ -63,12 +64,27 @@ typedef struct eval_options {
     int json;
 } eval_options;
 
+/* Does --data name a kind that there is? Whether it fits is found out with the run. */
+static ls_status check_data(const char *data)
+{
+    lsi_train_config *config = calloc(1, sizeof *config); /* too large for a stack */
+    if (!config)
+        return lsi_fail(LS_ERR_NOMEM, NULL, COMMAND, "out of memory");
+    ls_status status = lsi_train_config_init(config, NULL);
+    if (status == LS_OK)
+        status = lsi_train_config_put_data(config, data);
+    free(config);
+    return status;
+}
+
 /* Returns -1 to go on, else the exit status. */
 static int take_option(int option, char **argv, eval_options *o)
 {
     long number;
     switch (option) {
-    case OPT_DATA: o->job.data = optarg; break;
+    case OPT_DATA:
+        o->job.data = optarg;
+        return check_data(optarg) == LS_OK ? -1 : lsi_cli_bad_value(COMMAND);
     case OPT_TRAIN: o->job.training = 1; break;
     case OPT_JSON: o->json = 1; break;
     case OPT_BATCHES:
@@ -111,8 +127,8 @@ static int parse(int argc, char **argv, eval_options *o)
 
 /* ---- a worker ------------------------------------------------------------------------------- */
 
-static void print(const eval_options *o, const char *model, const lsi_checkpoint *c,
-                  const lsi_evaluation *e)
+static ls_status print(const eval_options *o, const char *model, const lsi_checkpoint *c,
+                       const lsi_evaluation *e)
 {
     char number[LSI_NUMBER_TEXT];
     const int gpt = !strcmp(model, "gpt"), judged = !isnan(e->accuracy);
@@ -136,7 +152,7 @@ static void print(const eval_options *o, const char *model, const lsi_checkpoint
             printf(" accuracy=%s", lsi_number_text(e->accuracy, number));
         putchar('\n');
     }
-    fflush(stdout);
+    return fflush(stdout) == 0 ? LS_OK : lsi_fail_errno(COMMAND, "cannot write the result");
 }
 
 static int work(const eval_options *o)
@@ -152,12 +168,12 @@ static int work(const eval_options *o)
     ls_status status = ls_init(&config, &comm);
     if (status == LS_OK)
         status = lsi_saved_evaluate(comm, &o->job, &found, &checkpoint, model);
+    if (status == LS_OK && ls_comm_rank(comm) == 0)
+        status = print(o, model, &checkpoint, &found);
     if (status == LS_ERR_ABORTED && !*ls_last_error())
         exit_status = LSI_CLI_FAILED;
     else if (status != LS_OK)
         exit_status = lsi_cli_fail();
-    else if (ls_comm_rank(comm) == 0)
-        print(o, model, &checkpoint, &found);
     ls_finalize(comm);
     return exit_status;
 }
@@ -176,7 +192,7 @@ static int launch(int argc, char **argv, const eval_options *o)
     char program[] = "/proc/self/exe", worker[] = "eval-worker";
     lsi_checkpoint checkpoint;
     int exit_status = 0;
-    if (lsi_checkpoint_find(o->job.path, &checkpoint) != LS_OK)
+    if (lsi_saved_check(&o->job, &checkpoint) != LS_OK)
         return lsi_cli_fail();
     char **words = calloc((size_t)argc + 2, sizeof *words);
     if (!words) {

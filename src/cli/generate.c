@@ -126,6 +126,8 @@ static int parse(int argc, char **argv, generate_options *o)
         return lsi_cli_usage(COMMAND, "from which run?");
     if (!o->prompt)
         return lsi_cli_usage(COMMAND, "go on with what? give --prompt");
+    if (!*o->prompt)
+        return lsi_cli_usage(COMMAND, "--prompt is empty, a gpt needs something to go on with");
     return -1;
 }
 
@@ -137,7 +139,7 @@ static ls_status put(sink *to, const char *bytes, size_t count)
         fwrite(bytes, 1, count, stdout);
         return LS_OK;
     }
-    if (to->used + count > to->room) {
+    if (to->used + count >= to->room) {
         const size_t room = 2 * to->room + 1024;
         char *text = realloc(to->text, room);
         if (!text)
@@ -167,37 +169,34 @@ static ls_status put_token(void *arg, int32_t token)
                : lsi_fail(LS_ERR_NOMEM, NULL, COMMAND, "out of memory");
 }
 
-static ls_status print_json(const generate_options *o, const lsi_saved *saved, const sink *to)
+static ls_status print_json(const generate_options *o, const lsi_saved *saved, const sink *to,
+                            size_t prompt)
 {
     json_t *object =
-        json_pack("{s:I, s:s, s:s%, s:O, s:I}", "step", (json_int_t)saved->checkpoint.step,
-                  "prompt", o->prompt, "text", to->text ? to->text : "", to->used, "tokens",
-                  to->tokens, "seed", (json_int_t)o->config.seed);
+        json_pack("{s:I, s:I, s:s%, s:s%, s:O}", "step", (json_int_t)saved->checkpoint.step, "seed",
+                  (json_int_t)o->config.seed, "prompt", to->text, prompt, "text", to->text + prompt,
+                  to->used - prompt, "tokens", to->tokens);
     if (!object)
-        return lsi_fail(LS_ERR_CONFIG, "JSON has UTF-8 only", "--prompt", "it is not UTF-8");
+        return lsi_fail(LS_ERR_NOMEM, NULL, COMMAND, "cannot make the JSON object");
     json_dumpf(object, stdout, 0);
     putchar('\n');
     json_decref(object);
     return flush();
 }
 
-/* The prompt as it was understood, then what follows. With JSON only the latter. */
+/* The prompt as it was understood, then what follows. */
 static ls_status write_text(const generate_options *o, const lsi_saved *saved, sink *to,
                             const int32_t *prompt, size_t count)
 {
     char bytes[LSI_SPELL_ROOM];
-    for (size_t i = 0; i < count; i++) {
-        const size_t n = lsi_spelling_write(to->spelling, prompt[i], bytes);
-        if (!to->tokens)
-            fwrite(bytes, 1, n, stdout);
-    }
-    if (to->tokens)
-        to->spelling->begun = 0;
+    for (size_t i = 0; i < count; i++)
+        LSI_TRY(put(to, bytes, lsi_spelling_write(to->spelling, prompt[i], bytes)));
+    const size_t given = to->used;
     LSI_TRY(flush());
     LSI_TRY(lsi_generate(saved, &o->config, prompt, count, put_token, to));
     LSI_TRY(put(to, bytes, lsi_spelling_end(to->spelling, bytes)));
     if (to->tokens)
-        return print_json(o, saved, to);
+        return print_json(o, saved, to, given);
     putchar('\n');
     return flush();
 }
@@ -214,8 +213,8 @@ static ls_status generate(generate_options *o)
     if (status == LS_OK)
         status = lsi_spelling_open(&saved->config, vocab, &spelling);
     if (status == LS_OK)
-        status = lsi_spelling_read(&spelling, "--prompt", o->prompt, strlen(o->prompt), &prompt,
-                                   &count);
+        status =
+            lsi_spelling_read(&spelling, "--prompt", o->prompt, strlen(o->prompt), &prompt, &count);
     o->config.known = spelling.count;
     if (status == LS_OK)
         status = write_text(o, saved, &to, prompt, count);

@@ -34,17 +34,20 @@
 #include "coll/reduce.h"
 #include "coll/select.h"
 #include "device/kernels.h"
+#include "nn/model.h"
 #include "store/store.h"
 #include "transport/fault.h"
+#include <lockstep/data.h>
+#include <lockstep/optim.h>
 #include <lockstep/version.h>
 
 static const char help[] =
     "usage: lockstep info [-n N] [--json]\n"
     "\n"
     "Shows the machine, which transports, stores, providers, devices and algorithms there are and\n"
-    "whether they can be used here, which algorithm serves which size, and the environment "
-    "variables that\n"
-    "the library reads.\n"
+    "whether they can be used here, which algorithm serves which size, what can be trained on "
+    "what\n"
+    "and how, and the environment variables that the library reads.\n"
     "\n"
     "  -n, --ranks N  the selection of algorithms in a group of N, 1 to 256 (the cores that are\n"
     "                 online, at least 2)\n"
@@ -349,6 +352,33 @@ static ls_status collectives(int ranks, json_t **out)
     return LS_OK;
 }
 
+/* Models with presets and settings. */
+static json_t *models(void)
+{
+    json_t *list = json_array();
+    const lsi_model_kind *kind;
+    for (int i = 0; (kind = lsi_model_known(i)); i++) {
+        json_t *presets = json_array(), *settings = json_array();
+        for (int p = 0; p < kind->preset_count; p++)
+            json_array_append_new(presets, json_string(kind->presets[p].name));
+        for (int s = 0; s < kind->setting_count; s++)
+            json_array_append_new(settings, json_string(kind->settings[s].key));
+        json_array_append_new(list, json_pack("{s:s, s:o, s:o}", "name", kind->name, "presets",
+                                              presets, "settings", settings));
+    }
+    return list;
+}
+
+/* What a registry lists. */
+static json_t *names(const char *(*known)(int i))
+{
+    json_t *list = json_array();
+    const char *name;
+    for (int i = 0; (name = known(i)); i++)
+        json_array_append_new(list, json_string(name));
+    return list;
+}
+
 static json_t *environment(void)
 {
     json_t *list = json_array();
@@ -371,11 +401,14 @@ static ls_status gather(int ranks, json_t **out)
         json_decref(shared);
         return status;
     }
-    json_t *info = json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:o, s:o}", "version",
-                             ls_version(), "machine", machine(), "shared_memory", shared,
-                             "transports", transports(shared), "interfaces", interfaces(), "stores",
-                             stores(), "providers", providers(), "devices", devices(), "ranks",
-                             ranks, "collectives", choice, "environment", environment());
+    json_t *info =
+        json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:o, s:o, s:o, s:o, s:o, s:o}",
+                  "version", ls_version(), "machine", machine(), "shared_memory", shared,
+                  "transports", transports(shared), "interfaces", interfaces(), "stores", stores(),
+                  "providers", providers(), "devices", devices(), "ranks", ranks, "collectives",
+                  choice, "models", models(), "data", names(ls_data_kind), "optimizers",
+                  names(ls_optimizer_known), "schedules", names(ls_schedule_known), "environment",
+                  environment());
     if (!info) /* a name that is no UTF-8, or no memory */
         return lsi_fail(LS_ERR_SYSTEM, "are all LOCKSTEP_ variables UTF-8?", "info",
                         "cannot make the JSON object");
@@ -462,6 +495,25 @@ static void print_collectives(const json_t *info)
     }
 }
 
+static void print_training(const json_t *info)
+{
+    static const char *const lists[] = {"data", "optimizers", "schedules"};
+    size_t i;
+    json_t *m;
+    char words[256];
+    printf("\nmodels, their presets and settings (--set model.KEY=VALUE)\n");
+    json_array_foreach(json_object_get(info, "models"), i, m)
+    {
+        printf("  %-15s %s\n", text_of(m, "name"),
+               join(json_object_get(m, "presets"), words, sizeof words));
+        printf("  %-15s %s\n", "", join(json_object_get(m, "settings"), words, sizeof words));
+    }
+    printf("\ntraining\n");
+    for (i = 0; i < sizeof lists / sizeof *lists; i++)
+        printf("  %-15s %s\n", lists[i],
+               join(json_object_get(info, lists[i]), words, sizeof words));
+}
+
 static void print_text(const json_t *info)
 {
     size_t i;
@@ -477,6 +529,7 @@ static void print_text(const json_t *info)
     print_items("providers of collectives", json_object_get(info, "providers"));
     print_items("devices", json_object_get(info, "devices"));
     print_collectives(info);
+    print_training(info);
     printf("\nenvironment\n");
     json_array_foreach(json_object_get(info, "environment"), i, entry)
     {

@@ -29,6 +29,10 @@ static int cmd_version(int argc, char **argv);
 static const command commands[] = {
     {"train", "train a model, on all cores or on several hosts", lsi_cli_train},
     {"train-worker", NULL, lsi_cli_train_worker},
+    {"eval", "loss and accuracy of a run, on what was held out or on other data", lsi_cli_eval},
+    {"eval-worker", NULL, lsi_cli_eval_worker},
+    {"generate", "text from a trained gpt", lsi_cli_generate},
+    {"predict", "what a trained model says of the samples of a file", lsi_cli_predict},
     {"hash", "the SHA-256 of the weights of a run", lsi_cli_hash},
     {"run", "start a program as the ranks of a group, on one host or several", lsi_cli_run},
     {"bench", "measure the collectives, or the training step of a model", lsi_cli_bench},

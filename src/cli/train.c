@@ -53,7 +53,8 @@ static const char help[] =
     "  -n, --workers N       on this host (cores that are online, at most one a shard)\n"
     "      --out DIR         keep configuration, metrics and checkpoints there (keep nothing)\n"
     "      --resume DIR      go on with the run of that directory, or from one of its checkpoints\n"
-    "      --eval-every S    steps between two evaluations (as usual for the model; 0: at the end)\n"
+    "      --eval-every S    steps between two evaluations (as usual for the model; 0: at the "
+    "end)\n"
     "      --checkpoint-every S   steps between two checkpoints (likewise)\n"
     "      --sync, --reduce, --wire   sync; auto, direct, hd, ring, tree between hosts; f32\n"
     "      --transport NAME  auto, shm or tcp (LOCKSTEP_TRANSPORT, else auto)\n"
@@ -150,19 +151,6 @@ static ls_status add_setting(lsi_train_job *job, const char *key, const char *va
     return LS_OK;
 }
 
-/* --data KIND[:PATH] as two settings. On a host that joins, only the place counts. */
-static ls_status add_data(lsi_train_job *job)
-{
-    const char *colon = strchr(optarg, ':');
-    if (!colon)
-        return add_setting(job, "data.kind", optarg);
-    char *kind = strndup(optarg, (size_t)(colon - optarg)); /* lives as long as the process */
-    if (!kind)
-        return lsi_fail(LS_ERR_NOMEM, NULL, "--data", "out of memory");
-    LSI_TRY(add_setting(job, "data.kind", kind));
-    return add_setting(job, "data.path", colon + 1);
-}
-
 static ls_status take_option(int option, train_options *o)
 {
     lsi_train_job *job = &o->job;
@@ -173,7 +161,7 @@ static ls_status take_option(int option, train_options *o)
     case OPT_SET: return add_setting(job, NULL, optarg);
     case OPT_CONFIG: job->config_file = optarg; break;
     case OPT_RESUME: job->resume = optarg; break;
-    case OPT_DATA: return add_data(job);
+    case OPT_DATA: return add_setting(job, LSI_JOB_DATA, optarg);
     case OPT_QUIET: job->quiet = 1; break;
     case OPT_JSON: job->json = 1; break;
     default: return lsi_cli_hosts_option(option, &o->launch);
@@ -235,8 +223,8 @@ static int work(const lsi_train_job *job, const char *transport)
 static void keep_data_path(lsi_train_job *job)
 {
     for (int i = 0; i < job->n_settings; i++)
-        if (job->keys[i] && strcmp(job->keys[i], "data.path") == 0)
-            job->data_path = job->values[i];
+        if (job->keys[i] && strcmp(job->keys[i], LSI_JOB_DATA) == 0 && strchr(job->values[i], ':'))
+            job->data_path = strchr(job->values[i], ':') + 1;
 }
 
 int lsi_cli_train_worker(int argc, char **argv)
@@ -285,9 +273,7 @@ static ls_status settle(train_options *o, lsi_train_config *config)
     if (!o->launch.join)
         return lsi_train_job_config(&o->job, config);
     LSI_TRY(lsi_train_config_init(config, NULL));
-    for (int i = 0; i < o->job.n_settings; i++)
-        if (o->job.keys[i])
-            LSI_TRY(lsi_train_config_put(config, o->job.keys[i], o->job.values[i]));
+    LSI_TRY(lsi_train_job_apply(&o->job, config));
     if (config->run.workers == LSI_UNSET)
         config->run.workers = 0;
     config->train.shards = LSI_MAX_RANKS;

@@ -73,6 +73,18 @@ static ls_status add_batches(state *s, const char *folder)
     return LS_OK;
 }
 
+void lsi_cifar_image(int hundred, lsi_image *out)
+{
+    lsi_image image = {.height = 32, .width = 32, .channels = 3, .mirrors = 1};
+    for (int c = 0; c < 3; c++) {
+        const float mean = hundred ? mean100[c] : mean10[c];
+        const float std = hundred ? std100[c] : std10[c];
+        image.scale[c] = 1.0f / (255.0f * std);
+        image.shift[c] = -mean / std;
+    }
+    *out = image;
+}
+
 static ls_status open_cifar(ls_dataset *dataset)
 {
     state *s = calloc(1, sizeof *s);
@@ -98,13 +110,7 @@ static ls_status open_cifar(ls_dataset *dataset)
         LSI_TRY(add_batches(s, folder));
     if (s->total == 0)
         return lsi_fail(LS_ERR_NOT_FOUND, NULL, WHAT, "%s: there is no data_batch_1.bin", folder);
-    s->image = (lsi_image){.height = 32, .width = 32, .channels = 3, .mirrors = 1};
-    for (int c = 0; c < 3; c++) {
-        const float mean = s->hundred ? mean100[c] : mean10[c];
-        const float std = s->hundred ? std100[c] : std10[c];
-        s->image.scale[c] = 1.0f / (255.0f * std);
-        s->image.shift[c] = -mean / std;
-    }
+    lsi_cifar_image(s->hundred, &s->image);
     lsi_image_settings(dataset, &s->image, s->hundred ? 100 : 10);
     dataset->count = s->total;
     return s->split ? lsi_split(dataset, s->total, &dataset->count) : LS_OK;

@@ -106,22 +106,41 @@ static ls_status check_file(const lsi_file *file, size_t head, const char *expec
     return LS_OK;
 }
 
+static ls_status check_images(const lsi_file *file, lsi_image *image, uint64_t *count)
+{
+    LSI_TRY(check_file(file, IMAGES_HEAD, "00000803, then count, height and width above 0",
+                       images_size));
+    const float step = 2.0f / 255.0f;
+    *image = (lsi_image){.height = big_endian(file->bytes + 8),
+                         .width = big_endian(file->bytes + 12),
+                         .channels = 1,
+                         .scale = {step},
+                         .shift = {-1.0f}};
+    *count = big_endian(file->bytes + 4);
+    return LS_OK;
+}
+
+ls_status lsi_idx_open(const char *path, int packed, lsi_file *file, lsi_image *image,
+                       uint64_t *count, const uint8_t **pixels)
+{
+    LSI_TRY(packed ? lsi_file_unpack(WHAT, path, IMAGES_HEAD, images_size, file)
+                   : lsi_file_map(WHAT, path, file));
+    const ls_status status = check_images(file, image, count);
+    if (status == LS_OK)
+        *pixels = file->bytes + IMAGES_HEAD;
+    else
+        lsi_file_close(file);
+    return status;
+}
+
 static ls_status check_pair(state *s)
 {
-    LSI_TRY(check_file(&s->images, IMAGES_HEAD, "00000803, then count, height and width above 0",
-                       images_size));
+    LSI_TRY(check_images(&s->images, &s->image, &s->total));
     LSI_TRY(check_file(&s->labels, LABELS_HEAD, "00000801, then a count above 0", labels_size));
-    s->total = big_endian(s->images.bytes + 4);
     const uint32_t labels = big_endian(s->labels.bytes + 4);
     if (labels != s->total)
         return lsi_fail(LS_ERR_CONFIG, NULL, WHAT, "%s has %u labels, %s has %llu images",
                         s->labels.path, labels, s->images.path, (unsigned long long)s->total);
-    const float step = 2.0f / 255.0f;
-    s->image = (lsi_image){.height = big_endian(s->images.bytes + 8),
-                           .width = big_endian(s->images.bytes + 12),
-                           .channels = 1,
-                           .scale = {step},
-                           .shift = {-1.0f}};
     for (uint64_t i = 0; i < s->total; i++)
         if (s->labels.bytes[LABELS_HEAD + i] >= s->classes)
             s->classes = (size_t)s->labels.bytes[LABELS_HEAD + i] + 1;

@@ -7,6 +7,7 @@
 #ifndef LSI_DATA_IMAGE_H
 #define LSI_DATA_IMAGE_H
 
+#include "data/file.h"
 #include "data/format.h"
 
 #define LSI_IMAGE_CHANNELS 3
@@ -36,5 +37,12 @@ lsi_cut lsi_image_cut(const ls_dataset *dataset, const lsi_image *image, uint64_
                       uint64_t epoch);
 /* bytes (channels, height, width) to out (height, width, channels). */
 void lsi_image_write(const lsi_image *image, const uint8_t *bytes, lsi_cut cut, float *out);
+
+/* idx.c: one file of images, mapped or unpacked and checked; *pixels are `count` images. The caller
+ * closes *file. */
+ls_status lsi_idx_open(const char *path, int packed, lsi_file *file, lsi_image *image,
+                       uint64_t *count, const uint8_t **pixels);
+/* cifar.c: how the pixels of CIFAR-10, or (`hundred`) CIFAR-100, are normalised. */
+void lsi_cifar_image(int hundred, lsi_image *out);
 
 #endif

@@ -259,7 +259,8 @@ ls_tensor *lsi_tensor_add(ls_graph *graph, lsi_tensor_kind kind, const char *nam
                        .node = -1,
                        .index = -1,
                        .value = -1,
-                       .grad = -1};
+                       .grad = -1,
+                       .reader = -1};
     if (ndim)
         memcpy(blank.dims, dims, (size_t)ndim * sizeof *dims);
     blank.name = keep_text(graph, name);

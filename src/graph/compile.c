@@ -69,6 +69,19 @@ static void find_first(ls_graph *graph)
     }
 }
 
+/* Who alone takes a value: all of its gradient comes from there. */
+static void find_readers(ls_graph *graph)
+{
+    for (int t = 0; t < graph->tensor_count; t++) {
+        ls_tensor *tensor = graph->tensors[t];
+        int readers = 0;
+        for (int n = 0; n < graph->node_count; n++)
+            for (int i = 0; graph->nodes[n]->needed && i < graph->nodes[n]->inputs; i++)
+                if (graph->nodes[n]->in[i]->root == tensor)
+                    tensor->reader = readers++ ? -1 : n;
+    }
+}
+
 /* ---- addresses ------------------------------------------------------------------------------ */
 
 static void *buffer_data(const ls_graph *graph, int buffer)
@@ -153,6 +166,7 @@ static ls_status compile(ls_graph *graph)
         forget_gradients(graph);
     warn_unused(graph);
     find_first(graph);
+    find_readers(graph);
     LSI_TRY(lsi_order_steps(graph));
     LSI_TRY(lsi_lifetimes(graph));
     LSI_TRY(allocate(graph));

@@ -51,6 +51,7 @@ struct ls_tensor {
     int wanted;     /* and the loss depends on it likewise */
     int value;      /* buffers of a value: what it is, */
     int grad;       /* and its gradient; -1: none */
+    int reader;     /* the node that alone takes it as an input, -1: none or several */
     int kept_alive; /* read by the backward pass outside of its segment: not computed again */
 };
 

@@ -14,6 +14,11 @@ static const lsi_model_kind *const kinds[] = {&lsi_model_mlp, &lsi_model_resnet,
 
 #define TEXT_MAX 256
 
+const lsi_model_kind *lsi_model_known(int i)
+{
+    return i >= 0 && i < KINDS ? kinds[i] : NULL;
+}
+
 /* Append ", text" (", " only between), as far as there is room. */
 static void append(char text[TEXT_MAX], const char *more)
 {

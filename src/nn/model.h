@@ -67,6 +67,9 @@ static inline float lsi_real(const ls_model *model, int setting)
     return (float)model->values[setting].real;
 }
 
+/* The i-th kind of model; NULL past the end. */
+const lsi_model_kind *lsi_model_known(int i);
+
 extern const lsi_model_kind lsi_model_mlp, lsi_model_resnet, lsi_model_gpt, lsi_model_dlrm;
 
 #endif

@@ -1,6 +1,7 @@
 /* A graph's step, shard by shard. */
 #include "parallel/engine.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -321,6 +322,19 @@ ls_status lsi_engine_step(lsi_engine *e, uint64_t samples, lsi_fill_fn fill, voi
 void lsi_engine_ask_stop(lsi_engine *e)
 {
     e->stop = 1;
+}
+
+void lsi_engine_give_up(lsi_engine *e, ls_comm *comm)
+{
+    char text[LSI_ERROR_MAX];
+    const lsi_domain *d = e ? &e->replica->domain : NULL;
+    ls_comm *const all[] = {d ? d->local : NULL, d ? d->leaders : NULL, comm};
+    snprintf(text, sizeof text, "%s", ls_last_error());
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        if (all[i])
+            lsi_comm_fail(all[i], LS_ERR_ABORTED, "");
+    }
+    lsi_fail_text(LS_ERR_ABORTED, text);
 }
 
 uint64_t lsi_engine_steps(const lsi_engine *e)

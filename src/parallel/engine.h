@@ -64,6 +64,9 @@ ls_status lsi_engine_step(lsi_engine *engine, uint64_t samples, lsi_fill_fn fill
                           lsi_step_result *result);
 /* Let the next step be the last: its result says `stop` on every worker, whoever asked. */
 void lsi_engine_ask_stop(lsi_engine *engine);
+/* This worker cannot go on: whoever waits for it, now or later, gets LS_ERR_ABORTED without a text.
+ * `engine` may be NULL. The last error is kept. */
+void lsi_engine_give_up(lsi_engine *engine, ls_comm *comm);
 /* Steps done. */
 uint64_t lsi_engine_steps(const lsi_engine *engine);
 

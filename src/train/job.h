@@ -6,6 +6,7 @@
 #include <lockstep/comm.h>
 
 #define LSI_JOB_SETTINGS 128
+#define LSI_JOB_DATA "data" /* a key that is not one of config.h: the value is KIND[:PATH] */
 
 /* All texts are borrowed. Those of worker 0 count, but for data_path. */
 typedef struct lsi_train_job {
@@ -19,6 +20,8 @@ typedef struct lsi_train_job {
     int quiet, json;
 } lsi_train_job;
 
+/* Its settings, one by one. LS_ERR_CONFIG. */
+ls_status lsi_train_job_apply(const lsi_train_job *job, lsi_train_config *config);
 /* The configuration that the job describes, settled as far as can be without looking at the data.
  * LS_ERR_CONFIG names what makes no sense, or what contradicts the run that is to be resumed. */
 ls_status lsi_train_job_config(const lsi_train_job *job, lsi_train_config *config);

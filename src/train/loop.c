@@ -4,7 +4,8 @@
  *
  * 1. All workers leave the loop after the same step: whoever is asked to stop says so in the sums
  *    of the step (engine.h).
- * 2. The first signal ends the run in order; the default action is restored by it, so that a second
+ * 2. A worker that cannot go on says so and tells the others, who end without a word.
+ * 3. The first signal ends the run in order; the default action is restored by it, so that a second
  *    one ends the process.
  */
 #include <signal.h>
@@ -75,7 +76,7 @@ static ls_status loop(lsi_trainer *t, int *stop)
     LSI_TRY(lsi_engine_settle(t->engine));
     if (!*stop)
         LSI_TRY(evaluate(t));
-    return lsi_record_save(t, 1);
+    return lsi_succeed_together(t, lsi_record_save(t, 1));
 }
 
 ls_status lsi_train_work(const lsi_train_job *job, ls_comm *comm, int *interrupted)
@@ -90,6 +91,8 @@ ls_status lsi_train_work(const lsi_train_job *job, ls_comm *comm, int *interrupt
         status = loop(t, &stop);
     if (status == LS_OK)
         status = lsi_record_done(t, stop);
+    if (status != LS_OK && !t->all_failed)
+        lsi_engine_give_up(t->engine, comm);
     *interrupted = stop ? (asked_by ? asked_by : SIGINT) : 0;
     lsi_trainer_close(t);
     free(t);

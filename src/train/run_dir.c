@@ -27,6 +27,7 @@
 struct lsi_run_dir {
     char path[PATH_MAX];
     int folder, lock, log;
+    int is_locked;
     int is_new, is_made; /* by us, for a run that has still to begin; the folder too */
 };
 
@@ -114,6 +115,7 @@ static ls_status take_lock(lsi_run_dir *d)
         return lsi_fail(LS_ERR_CONFLICT, "wait for it, or choose another folder", WHAT,
                         "another run writes to %s%s%s", d->path, who[0] ? ", process " : "", who);
     }
+    d->is_locked = 1;
     const int n = snprintf(who, sizeof who, "%ld\n", (long)getpid());
     if (ftruncate(d->lock, 0) != 0 || pwrite(d->lock, who, (size_t)n, 0) != n)
         return lsi_fail_errno(WHAT, "%s/" LOCK " cannot be written", d->path);
@@ -193,7 +195,7 @@ static void undo(const lsi_run_dir *d)
     const int fd = openat(d->folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *folder = fd >= 0 ? fdopendir(fd) : NULL;
     for (struct dirent *e; folder && (e = readdir(folder));) {
-        if (is_ours(d, e->d_name))
+        if (d->is_locked && is_ours(d, e->d_name))
             (void)unlinkat(d->folder, e->d_name, 0);
     }
     if (folder)
@@ -208,7 +210,7 @@ void lsi_run_dir_close(lsi_run_dir *d)
 {
     if (!d)
         return;
-    if (d->is_new && !has(d, CONFIG))
+    if ((d->is_new || d->is_made) && !has(d, CONFIG))
         undo(d);
     if (d->log >= 0)
         close(d->log);

@@ -9,28 +9,24 @@
 
 #include "base/log.h"
 #include "base/status.h"
+#include "train/saved.h"
 #include "train/trainer.h"
 
 #define TEXT_MAX ((int64_t)1 << 20)
 
 /* ---- the configuration ---------------------------------------------------------------------- */
 
-/* The run directory of a checkpoint: two folders up. */
-static void run_of(const lsi_checkpoint *c, char path[LSI_CHECKPOINT_PATH])
+ls_status lsi_train_job_apply(const lsi_train_job *job, lsi_train_config *config)
 {
-    snprintf(path, LSI_CHECKPOINT_PATH, "%s", c->folder);
-    for (int i = 0; i < 2; i++) {
-        char *slash = strrchr(path, '/');
-        if (slash)
-            *slash = 0;
+    for (int i = 0; i < job->n_settings; i++) {
+        const char *key = job->keys[i], *value = job->values[i];
+        if (!key)
+            LSI_TRY(lsi_train_config_set(config, value));
+        else if (strcmp(key, LSI_JOB_DATA) == 0)
+            LSI_TRY(lsi_train_config_put_data(config, value));
+        else
+            LSI_TRY(lsi_train_config_put(config, key, value));
     }
-}
-
-static ls_status apply(const lsi_train_job *job, lsi_train_config *config)
-{
-    for (int i = 0; i < job->n_settings; i++)
-        LSI_TRY(job->keys[i] ? lsi_train_config_put(config, job->keys[i], job->values[i])
-                             : lsi_train_config_set(config, job->values[i]));
     return LS_OK;
 }
 
@@ -44,7 +40,9 @@ static ls_status from_run(const lsi_train_job *job, lsi_train_config *config)
         return lsi_fail(LS_ERR_NOMEM, NULL, "resume", "out of memory");
     ls_status status = lsi_checkpoint_find(job->resume, &c);
     if (status == LS_OK) {
-        run_of(&c, path);
+        status = lsi_saved_run(c.folder, path);
+    }
+    if (status == LS_OK) {
         snprintf(file, sizeof file, "%s/config.ini", path);
         status = lsi_train_config_init(run, NULL);
     }
@@ -53,7 +51,7 @@ static ls_status from_run(const lsi_train_job *job, lsi_train_config *config)
     if (status == LS_OK) {
         lsi_train_config_forget_run(run);
         *config = *run;
-        status = apply(job, config);
+        status = lsi_train_job_apply(job, config);
     }
     if (status == LS_OK)
         status = lsi_train_config_settle(run);
@@ -77,7 +75,7 @@ ls_status lsi_train_job_config(const lsi_train_job *job, lsi_train_config *confi
     LSI_TRY(lsi_train_config_init(config, job->model));
     if (job->config_file)
         LSI_TRY(lsi_train_config_read(config, job->config_file));
-    LSI_TRY(apply(job, config));
+    LSI_TRY(lsi_train_job_apply(job, config));
     return lsi_train_config_settle(config);
 }
 
@@ -112,7 +110,7 @@ static ls_status decide(lsi_trainer *t, char **text)
         lsi_checkpoint c;
         char path[LSI_CHECKPOINT_PATH];
         LSI_TRY(lsi_checkpoint_find(t->job->resume, &c));
-        run_of(&c, path);
+        LSI_TRY(lsi_saved_run(c.folder, path));
         LSI_TRY(lsi_run_dir_open(path, &t->dir));
     } else if (t->config.run.out[0]) {
         LSI_TRY(lsi_run_dir_create(t->config.run.out, &t->dir));
@@ -121,21 +119,22 @@ static ls_status decide(lsi_trainer *t, char **text)
 }
 
 /* Another worker has failed, and says why: the same status, without a text. */
-static ls_status failed_elsewhere(ls_status status)
+static ls_status failed_elsewhere(lsi_trainer *t, ls_status status)
 {
+    t->all_failed = 1;
     return lsi_fail_text(status, "");
 }
 
-/* Has everybody succeeded? Of those who have not, the first tells. Collective. */
-static ls_status succeed_together(lsi_trainer *t, ls_status mine)
+ls_status lsi_succeed_together(lsi_trainer *t, ls_status mine)
 {
     const int64_t claim =
         mine == LS_OK ? 0 : (int64_t)(t->workers - t->worker) << 32 | (uint32_t)-mine;
     int64_t first = claim;
     const ls_status met = ls_allreduce(t->comm, LS_IN_PLACE, &first, 1, LS_I64, LS_MAX);
+    t->all_failed = met == LS_OK && first != 0;
     if (met != LS_OK || first == claim)
         return mine != LS_OK ? mine : met;
-    return failed_elsewhere((ls_status)(-(int32_t)(first & UINT32_MAX)));
+    return failed_elsewhere(t, (ls_status)(-(int32_t)(first & UINT32_MAX)));
 }
 
 /* Everybody gets worker 0's configuration; instead of a length, its error when there is none. */
@@ -147,10 +146,11 @@ static ls_status agree(lsi_trainer *t)
     ls_status status = ls_broadcast(t->comm, &length, 1, LS_I64, 0);
     if (decided != LS_OK || status != LS_OK) {
         free(text);
+        t->all_failed = status == LS_OK;
         return decided != LS_OK ? decided : status;
     }
     if (length < 0)
-        return failed_elsewhere((ls_status)length);
+        return failed_elsewhere(t, (ls_status)length);
     if (length > TEXT_MAX)
         return lsi_fail(LS_ERR_PROTOCOL, NULL, "training", "a configuration of %lld bytes",
                         (long long)length);
@@ -258,7 +258,7 @@ static ls_status open_engine(lsi_trainer *t)
                                 .another = make_graph,
                                 .another_arg = t};
     t->graph_batch = lsi_engine_graph_batch(&config);
-    LSI_TRY(succeed_together(t, open_parts(t, &optim)));
+    LSI_TRY(lsi_succeed_together(t, open_parts(t, &optim)));
     LSI_TRY(lsi_engine_open(t->comm, t->graph, &config, &t->engine));
     ls_comm *leaders = lsi_engine_replica(t->engine)->domain.leaders;
     return leaders ? ls_comm_select(leaders, "allreduce", t->config.train.reduce) : LS_OK;
@@ -286,10 +286,11 @@ static ls_status resume(lsi_trainer *t)
     const ls_status loaded = t->worker == 0 && t->job->resume ? load(t) : LS_OK;
     int32_t go[2] = {(int32_t)loaded, t->worker == 0 && t->job->resume};
     LSI_TRY(ls_broadcast(t->comm, go, 2, LS_I32, 0));
+    t->all_failed = go[0] != LS_OK;
     if (loaded != LS_OK)
         return loaded;
     if (go[0] != LS_OK)
-        return failed_elsewhere((ls_status)go[0]);
+        return failed_elsewhere(t, (ls_status)go[0]);
     return go[1] ? lsi_engine_spread(t->engine) : LS_OK;
 }
 
@@ -304,8 +305,10 @@ ls_status lsi_trainer_open(lsi_trainer *t, const lsi_train_job *job, ls_comm *co
     if (t->worker == 0)
         LSI_TRY(lsi_weights_of(t->graph, &t->weights));
     LSI_TRY(resume(t));
-    LSI_TRY(lsi_record_open(t));
-    return lsi_feed_open(t, lsi_engine_steps(t->engine));
+    ls_status status = lsi_record_open(t);
+    if (status == LS_OK)
+        status = lsi_feed_open(t, lsi_engine_steps(t->engine));
+    return lsi_succeed_together(t, status);
 }
 
 void lsi_trainer_close(lsi_trainer *t)

@@ -39,6 +39,7 @@ typedef struct lsi_trainer {
     const lsi_train_job *job;
     ls_comm *comm;
     int worker, workers;
+    int all_failed; /* and know it */
     lsi_train_config config;
     ls_dataset *train, *held; /* held: NULL when nothing is held out */
     uint64_t count, per_epoch, total;
@@ -72,6 +73,9 @@ typedef struct lsi_evaluation {
 /* setup.c */
 ls_status lsi_trainer_open(lsi_trainer *t, const lsi_train_job *job, ls_comm *comm);
 void lsi_trainer_close(lsi_trainer *t);
+/* Has everybody succeeded? An error otherwise; of those who have failed, the first has a text to
+ * tell. Collective. */
+ls_status lsi_succeed_together(lsi_trainer *t, ls_status mine);
 /* A graph's inputs as fields. LS_ERR_UNSUPPORTED: more than LSI_FIELDS_MAX. */
 ls_status lsi_fields_of(ls_graph *graph, lsi_fields *fields);
 
