@@ -132,6 +132,15 @@ static void plan_rounds(ls_optimizer *o)
     }
 }
 
+/* Zeros that cost nothing until they are touched: who binds other memory never does. */
+static void clear_lazily(char *memory, size_t bytes)
+{
+    const size_t whole = bytes / HUGE_PAGE * HUGE_PAGE;
+    if (whole && madvise(memory, whole, MADV_DONTNEED) != 0)
+        memset(memory, 0, whole);
+    memset(memory + whole, 0, bytes - whole);
+}
+
 static ls_status take_memory(ls_optimizer *o)
 {
     const size_t bytes = ls_optimizer_state_bytes(o);
@@ -141,7 +150,7 @@ static ls_status take_memory(ls_optimizer *o)
     if (bytes >=
         HUGE_PAGE) /* best effort: rows lie anywhere, and pages of 4 KiB are slow to find */
         (void)madvise(o->own, bytes / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
-    memset(o->own, 0, bytes);
+    clear_lazily(o->own, bytes);
     ls_optimizer_bind(o, NULL);
     if (o->stamp_count) {
         o->history = calloc(1, sizeof *o->history);
