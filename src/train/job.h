@@ -27,9 +27,10 @@ ls_status lsi_train_job_apply(const lsi_train_job *job, lsi_train_config *config
 ls_status lsi_train_job_config(const lsi_train_job *job, lsi_train_config *config);
 
 /* Be one worker of the run, from the communicator to the last step. Collective, blocks. SIGINT and
- * SIGTERM end the run after the step, with a checkpoint: LS_OK, and *interrupted is the signal. What
- * failed before the first step is the same error on all, with a text on one: the others need not
- * say so. */
+ * SIGTERM end the run after the step, with a checkpoint: LS_OK, and *interrupted is the signal.
+ * What failed before the first step or after the last is the same error on all, with a text on one
+ * of them; what fails on one worker between is LS_ERR_ABORTED without a text on the others. Who has
+ * no text need not say so. */
 ls_status lsi_train_work(const lsi_train_job *job, ls_comm *comm, int *interrupted);
 
 #endif

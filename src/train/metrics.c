@@ -17,12 +17,15 @@
 #include "train/number.h"
 
 #define WHAT "metrics"
-#define STEP "{\"step\":" /* every line begins so, then the number */
+#define LATE_BYTES ((size_t)1 << 24) /* that are kept at most; what comes after is lost */
+#define STEP "{\"step\":"            /* every line begins so, then the number */
 
 struct lsi_metrics {
     int fd;
     off_t end;
     char *path;
+    char *late; /* lines that could not be written yet, and their bytes */
+    size_t late_bytes;
 };
 
 /* ---- lines ----------------------------------------------------------------------------------- */
@@ -163,10 +166,11 @@ void lsi_metrics_close(lsi_metrics *m)
     if (m->fd >= 0)
         close(m->fd);
     free(m->path);
+    free(m->late);
     free(m);
 }
 
-static ls_status append(lsi_metrics *m, const char *text, size_t length)
+static ls_status put_lines(lsi_metrics *m, const char *text, size_t length)
 {
     ssize_t n;
     do
@@ -181,6 +185,36 @@ static ls_status append(lsi_metrics *m, const char *text, size_t length)
     const ls_status status = lsi_fail_errno(WHAT, "%s cannot be written", m->path);
     if (ftruncate(m->fd, m->end) != 0)
         return status; /* reading drops a line that is not whole */
+    return status;
+}
+
+ls_status lsi_metrics_flush(lsi_metrics *m)
+{
+    if (!m->late_bytes)
+        return LS_OK;
+    LSI_TRY(put_lines(m, m->late, m->late_bytes));
+    m->late_bytes = 0;
+    return LS_OK;
+}
+
+static void keep(lsi_metrics *m, const char *text, size_t length)
+{
+    char *more =
+        m->late_bytes + length <= LATE_BYTES ? realloc(m->late, m->late_bytes + length) : NULL;
+    if (!more)
+        return;
+    memcpy(more + m->late_bytes, text, length);
+    m->late = more;
+    m->late_bytes += length;
+}
+
+static ls_status append(lsi_metrics *m, const char *text, size_t length)
+{
+    ls_status status = lsi_metrics_flush(m);
+    if (status == LS_OK)
+        status = put_lines(m, text, length);
+    if (status != LS_OK)
+        keep(m, text, length);
     return status;
 }
 

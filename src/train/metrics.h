@@ -42,9 +42,12 @@ ls_status lsi_metrics_open(const char *path, uint64_t first, lsi_metrics **out);
 /* Accepts NULL. */
 void lsi_metrics_close(lsi_metrics *metrics);
 
-/* Append a line. LS_ERR_SYSTEM names the file; it ends with a whole line then. */
+/* Append a line. LS_ERR_SYSTEM names the file; it ends with a whole line then, and this one comes
+ * with the next that can be written: a disk is full for a while only, as a rule. */
 ls_status lsi_metrics_step(lsi_metrics *metrics, const lsi_metric_step *step);
 ls_status lsi_metrics_eval(lsi_metrics *metrics, const lsi_metric_eval *eval);
+/* Write what could not be written. LS_ERR_SYSTEM: it still cannot. */
+ls_status lsi_metrics_flush(lsi_metrics *metrics);
 
 /* The line as text, newline included; returns its length. */
 size_t lsi_metric_step_text(const lsi_metric_step *step, char text[LSI_METRIC_LINE]);

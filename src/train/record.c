@@ -92,6 +92,16 @@ void lsi_record_state(lsi_trainer *t, lsi_state *state)
         state->config[0] = 0;
 }
 
+/* A line that cannot be written does not end the run either; it is told once. */
+static void go_on(lsi_trainer *t, ls_status status)
+{
+    if (status == LS_OK || t->told)
+        return;
+    t->told = 1;
+    lsi_progress_end(&t->progress);
+    lsi_log(LSI_LOG_WARN, "%s; training goes on", ls_last_error());
+}
+
 ls_status lsi_record_step(lsi_trainer *t, uint64_t step, const lsi_step_result *result,
                           uint64_t samples)
 {
@@ -108,13 +118,13 @@ ls_status lsi_record_step(lsi_trainer *t, uint64_t step, const lsi_step_result *
                                .workers = t->workers};
     t->loss = result->loss;
     if (t->metrics)
-        LSI_TRY(lsi_metrics_step(t->metrics, &m));
+        go_on(t, lsi_metrics_step(t->metrics, &m));
     if (t->events) {
         const lsi_scalar scalars[] = {{"loss", m.loss},
                                       {"lr", m.lr},
                                       {"grad_norm", m.grad_norm},
                                       {"samples_per_s", m.samples_per_s}};
-        LSI_TRY(lsi_events_add(t->events, m.step, scalars, 4));
+        go_on(t, lsi_events_add(t->events, m.step, scalars, 4));
     }
     lsi_progress_step(&t->progress, &m, lsi_now());
     return LS_OK;
@@ -134,10 +144,10 @@ ls_status lsi_record_eval(lsi_trainer *t, const lsi_evaluation *found)
     t->eval_loss = found->loss;
     t->evaluated = step;
     if (t->metrics)
-        LSI_TRY(lsi_metrics_eval(t->metrics, &m));
+        go_on(t, lsi_metrics_eval(t->metrics, &m));
     if (t->events) {
         const lsi_scalar scalars[] = {{"eval/loss", m.loss}, {"eval/accuracy", m.accuracy}};
-        LSI_TRY(lsi_events_add(t->events, step, scalars, 2));
+        go_on(t, lsi_events_add(t->events, step, scalars, 2));
     }
     lsi_progress_eval(&t->progress, &m);
     if (t->dir)
@@ -153,7 +163,7 @@ static void tell_failure(lsi_trainer *t)
     lsi_run_dir_log(t->dir, "no checkpoint: %s", ls_last_error());
 }
 
-ls_status lsi_record_save(lsi_trainer *t, int wait)
+static ls_status save(lsi_trainer *t, int wait)
 {
     lsi_state state;
     const uint64_t step = lsi_engine_steps(t->engine);
@@ -176,6 +186,12 @@ ls_status lsi_record_save(lsi_trainer *t, int wait)
         t->saved = step;
     lsi_run_dir_log(t->dir, "checkpoint of step %llu", (unsigned long long)step);
     return LS_OK;
+}
+
+ls_status lsi_record_save(lsi_trainer *t, int wait)
+{
+    LSI_TRY(save(t, wait));
+    return wait && t->metrics ? lsi_metrics_flush(t->metrics) : LS_OK;
 }
 
 ls_status lsi_record_done(lsi_trainer *t, int interrupted)

@@ -1,7 +1,7 @@
 /* Before the first step: the configuration, and all that is made of it.
  *
- * Worker 0 alone looks at flags, files and the run directory; the others hear from it, as text, what
- * the run is. What fails here is told by one worker; the others end without a word.
+ * Worker 0 alone looks at flags, files and the run directory; the others hear from it, as text,
+ * what the run is. What fails here is told by one worker; the others end without a word.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -59,6 +59,7 @@ typedef struct lsi_trainer {
     lsi_events *events;
     lsi_saver *saver;
     lsi_progress progress;
+    int told;               /* that a line could not be written */
     double loss, eval_loss; /* the latest; NaN: none */
     uint64_t evaluated;     /* the step that eval_loss belongs to */
     uint64_t saved;         /* the step of the latest checkpoint asked for; LSI_SAVER_NONE: none */
