@@ -81,7 +81,8 @@ int main()
         if (ls_replica_sync(t.replica, &result) != LS_OK)
             return fail("ls_replica_sync");
     }
-    const float slope = *ls_replica_weights(t.replica, 0), offset = *ls_replica_weights(t.replica, 1);
+    const float slope = *ls_replica_weights(t.replica, 0);
+    const float offset = *ls_replica_weights(t.replica, 1);
     std::uint32_t bits[2];
     std::memcpy(&bits[0], &slope, sizeof slope);
     std::memcpy(&bits[1], &offset, sizeof offset);

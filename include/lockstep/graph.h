@@ -157,8 +157,8 @@ LS_API const float *ls_output_data(const ls_graph *graph);
 LS_API ls_status ls_graph_run(ls_graph *graph, const ls_run_config *config, ls_run_result *result);
 
 /* The same in pieces, for who computes several graphs side by side: everything up to the loss, then
- * the backward pass operation by operation: LS_IN_PROGRESS until the last one is done. Whatever else
- * is called on the graph in between ends the run. */
+ * the backward pass operation by operation: LS_IN_PROGRESS until the last one is done. Whatever
+ * else is called on the graph in between ends the run. */
 LS_API ls_status ls_graph_forward(ls_graph *graph, const ls_run_config *config,
                                   ls_run_result *result);
 LS_API ls_status ls_graph_backward(ls_graph *graph);

@@ -4,7 +4,7 @@
  *     ls_replica_create(comm, &config, &r);
  *     ls_replica_add(r, "head.weight", weights, gradient, n);      // in the order of backward
  *     …
- *     ls_replica_start(r);                                          // everyone has rank 0's weights
+ *     ls_replica_start(r);                                          // all get rank 0's weights
  *     for each step:
  *         ls_replica_begin(r, samples of the global batch);
  *         while (ls_replica_next(r, &shard)) {

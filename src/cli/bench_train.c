@@ -168,7 +168,8 @@ static int launch(int argc, char **argv, const lsi_bench_train *o)
     for (int i = 0; i < argc; i++) /* argv[0] is "train" */
         words[i + 2] = argv[i];
     int exit_status = 0;
-    const lsi_launch_config config = {.ranks = (int)o->workers,
+    const lsi_launch_config config = {.ranks_tell = 1,
+                                      .ranks = (int)o->workers,
                                       .argv = words,
                                       .bind_core = o->bind_core};
     const ls_status status = lsi_launch(&config, &exit_status);

@@ -203,7 +203,7 @@ static int launch(int argc, char **argv, const eval_options *o)
     words[1] = worker;
     for (int i = 1; i < argc; i++)
         words[i + 1] = i == o->place ? checkpoint.folder : argv[i];
-    const lsi_launch_config config = {.ranks = (int)o->workers, .argv = words};
+    const lsi_launch_config config = {.ranks = (int)o->workers, .argv = words, .ranks_tell = 1};
     const ls_status status = lsi_launch(&config, &exit_status);
     free(words);
     return status == LS_OK ? exit_status : lsi_cli_fail();

@@ -262,6 +262,7 @@ static int launch(int argc, char **argv, train_options *o)
     int exit_status = 0;
     o->launch.argv = words;
     o->launch.grace_s = GRACE_S;
+    o->launch.ranks_tell = 1;
     const ls_status status = lsi_launch(&o->launch, &exit_status);
     free(words);
     return status == LS_OK ? exit_status : lsi_cli_fail();

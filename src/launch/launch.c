@@ -118,7 +118,8 @@ static void on_rank(lsi_run *run, int index)
             run->failed_at = lsi_now();
         }
         lsi_hosts_publish_failure(run->hosts, rank, verdict.status, verdict.cause);
-        say_failure(run, rank, verdict.cause, child->exec_errno != 0);
+        if (verdict.dead || !run->config->ranks_tell)
+            say_failure(run, rank, verdict.cause, child->exec_errno != 0);
         on_failure(run);
     }
     if (verdict.dead) {

@@ -24,6 +24,7 @@ typedef struct lsi_launch_config {
     char *const *argv; /* program and arguments, NULL at the end */
     int prefix;        /* put "[rank] " before each line that the ranks write */
     int bind_core;     /* pin local rank i to the i-th core of our affinity mask, modulo */
+    int ranks_tell;    /* a rank that leaves in order and fails has said why: no word of ours */
     lsi_on_death on_death;
 
     /* Several hosts: one listens, the others join; all need the key file. */

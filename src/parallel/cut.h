@@ -33,8 +33,8 @@ typedef struct lsi_fold {
 } lsi_fold;
 
 /* How the next shard enters: it is computed into vector `place`, and the sum of the vectors
- * `into`…`place`, by the plan (one output), goes to vector `into`. Nothing is to be summed when they
- * are the same. */
+ * `into`…`place`, by the plan (one output), goes to vector `into`. Nothing is to be summed when
+ * they are the same. */
 typedef struct lsi_fold_step {
     int place, into;
     lsi_tree_plan plan;

@@ -11,9 +11,9 @@
  *                      into the leader's vectors, the leader exchanges them with the other leaders
  *                      while the others still compute; then update; meet
  *
- * With several domains the shards of a worker may be computed side by side instead (together): their
- * gradients then appear parameter by parameter, and the exchange has the whole backward pass of all
- * of them to hide behind.
+ * With several domains the shards of a worker may be computed side by side instead (together):
+ * their gradients then appear parameter by parameter, and the exchange has the whole backward pass
+ * of all of them to hide behind.
  *
  * 1. All sums follow the tree over shards, so bits do not depend on workers, domains or buckets.
  * 2. The sums of the domain, in the end those of all, stand in the leader's vectors; vector 0 is
@@ -136,8 +136,8 @@ int lsi_replica_next(lsi_replica *r, uint64_t *first, uint64_t *end);
 /* Where its gradient goes, and its tail (zeros). */
 float *lsi_replica_leaf(const lsi_replica *r);
 double *lsi_replica_tail(const lsi_replica *r);
-/* The gradient of parameter `index` is complete in this shard (together: in all). Does not block; drives what is under
- * way. Errors come out in sync. */
+/* The gradient of parameter `index` is complete in this shard (together: in all). Does not block;
+ * drives what is under way. Errors come out in sync. */
 void lsi_replica_ready(lsi_replica *r, int index);
 /* The shard is complete (together: all are). */
 void lsi_replica_done(lsi_replica *r);

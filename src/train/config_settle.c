@@ -96,8 +96,7 @@ static void fill_data(lsi_train_config *c)
 {
     fill_word(c->data.kind, "synthetic");
     fill_real(&c->data.holdout, 0.1);
-    const int images = !strcmp(c->data.kind, "synthetic") || !strcmp(c->data.kind, "cifar") ||
-                       !strcmp(c->data.kind, "idx");
+    const int images = !strcmp(c->data.kind, "cifar") || !strcmp(c->data.kind, "idx");
     fill(&c->data.augment, images && !strncmp(c->model.name, "resnet", 6));
     fill(&c->data.samples, 0);
     if (c->data.letters.kind == LSI_LETTERS_UNSET) {
@@ -249,8 +248,8 @@ static ls_status check_data(const lsi_train_config *c)
                         "only synthetic data has as many as one wants, %s has not", kind);
     if (!text && c->data.letters.kind != LSI_LETTERS_BYTES)
         return lsi_fail(LS_ERR_CONFIG, NULL, "data.letters", "data of kind %s has none", kind);
-    if (c->data.augment && (text || !strcmp(kind, "tokens") || !strcmp(kind, "criteo")))
-        return lsi_fail(LS_ERR_CONFIG, "it is for images", "data.augment",
+    if (c->data.augment && strcmp(kind, "idx") != 0 && strcmp(kind, "cifar") != 0)
+        return lsi_fail(LS_ERR_CONFIG, "it is for images of files: idx, cifar", "data.augment",
                         "data of kind %s cannot be shifted and mirrored", kind);
     return LS_OK;
 }
