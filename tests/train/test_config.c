@@ -284,6 +284,7 @@ static void test_data(void **ignored)
     assert_int_equal(lsi_train_config_put_data(&c, "image:/x"), LS_ERR_CONFIG);
     ERROR_HAS("synthetic, idx");
     OK(lsi_train_config_init(&c, "resnet"));
+    OK(lsi_train_config_put_data(&c, "cifar:/x"));
     OK(lsi_train_config_settle(&c));
     lsi_train_config_data(&c, 0, &data);
     assert_int_equal(data.augment, 1);
