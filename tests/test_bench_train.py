@@ -32,13 +32,30 @@ def test_json(bench, model):
         assert figures[key] > 0, key
 
 
+@pytest.mark.parametrize("workers, transport", [(2, "shm"), (3, "shm"), (2, "tcp")])
+@pytest.mark.parametrize("model", ["mlp", "dlrm"])
+def test_several_workers(bench, model, workers, transport):
+    words = ("-n", str(workers), "--transport", transport, "--batch", "24", "--seconds", "0.05")
+    done = bench(model, *words, "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    figures = json.loads(done.stdout)
+    assert (figures["workers"], figures["shards"], figures["batch"]) == (workers, 8, 24)
+    assert figures["pss_mb"] > 0
+    assert figures["wait_ms"] >= 0
+    done = bench(model, *words)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"{workers} workers" in done.stdout
+    assert "waiting for others" in done.stdout
+    assert ("hidden behind backward" in done.stdout) == (transport == "tcp")
+
+
 def test_text_and_profile(bench):
     done = bench("gpt:nano", "--profile", *QUICK)
     assert (done.returncode, done.stderr) == (0, "")
     for word in ("809856 parameters", "samples/s", "GFLOP/s", "peak memory", "without reuse"):
         assert word in done.stdout
     table = [line.split() for line in done.stdout.splitlines() if "%" in line]
-    assert {row[0] for row in table} >= {"linear", "attention", "layer_norm", "update"}
+    assert {row[0] for row in table} >= {"linear", "attention", "layer_norm", "update,"}
     shares = [float(word[:-1]) for row in table for word in row if word.endswith("%")]
     assert sum(shares) == pytest.approx(100, abs=1)
 
@@ -70,7 +87,11 @@ def test_settings_and_device(bench):
         (("mlp", "--device", "abacus"), "abacus"),
         (("mlp", "--batch", "0"), "--batch"),
         (("mlp", "--seconds", "-1"), "--seconds"),
-        (("mlp", "-n", "2"), "only one worker"),
+        (("mlp", "-n", "2", "--profile"), "one worker"),
+        (("mlp", "-n", "4", "--shards", "2"), "too few"),
+        (("mlp", "-n", "0"), "-n"),
+        (("mlp", "--transport", "pigeon"), "pigeon"),
+        (("mlp", "--bind", "tight"), "tight"),
         (("mlp", "--speed"), "--speed"),
     ],
 )

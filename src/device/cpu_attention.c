@@ -16,7 +16,7 @@
 #include "device/cpu_tile.h"
 #include "device/vec_math.h"
 
-#define ROWS ((size_t)56) /* queries of a block */
+#define ROWS ((size_t)70) /* queries of a block */
 #define STEP ((size_t)28) /* of these, and of keys: how finely the masked corner is left out */
 
 /* C (rows, n) = A (rows, k) times packed B, whose panel of column j lies at b + j * b_k, b_k being
@@ -105,10 +105,17 @@ static float largest(const float *x, size_t n)
     size_t j = 0;
     for (; j + 16 <= n; j += 16)
         top = v16_max(v16_load(x + j), top);
-    float m = v16_max_lane(top);
-    for (; j < n; j++)
-        m = x[j] > m ? x[j] : m;
-    return m;
+    if (j < n)
+        top = v16_max(v16_first(n - j, v16_load_n(x + j, n - j), top), top);
+    return v16_max_lane(top);
+}
+
+/* exp(by x + plus) of sixteen scores, of which `left` count: 0 for the others. Rows of scores have
+ * room for whole vectors: a partial store would keep who reads it next waiting. */
+LSI_VEC v16 exponential(const float *x, size_t left, v16 by, v16 plus)
+{
+    const v16 e = v16_exp(v16_fma(v16_load(x), by, plus));
+    return left < 16 ? v16_first(left, e, v16_zero()) : e;
 }
 
 /* x = exp(scale x - shift) for n scores; returns their sum. */
@@ -116,28 +123,21 @@ static float exponentials(float *x, size_t n, float scale, float shift)
 {
     const v16 by = v16_set1(scale), minus = v16_set1(-shift);
     v16 sum = v16_zero();
-    size_t j = 0;
-    for (; j + 16 <= n; j += 16) {
-        v16 e = v16_exp(v16_fma(v16_load(x + j), by, minus));
+    for (size_t j = 0; j < n; j += 16) {
+        const v16 e = exponential(x + j, n - j, by, minus);
         v16_store(x + j, e);
         sum = v16_add(sum, e);
-    }
-    if (j < n) {
-        v16 e = v16_exp(v16_fma(v16_load_n(x + j, n - j), by, minus));
-        v16_store_n(x + j, e, n - j);
-        sum = v16_add(sum, v16_load_n(x + j, n - j));
     }
     return v16_sum(sum);
 }
 
-/* x = a x b, for n floats; b may be NULL. */
+/* x = a x b, for n floats and the rest of the last vector; b may be NULL. */
 static void multiply_row(float *x, size_t n, float a, const float *b)
 {
     const v16 by = v16_set1(a);
     for (size_t j = 0; j < n; j += 16) {
-        const size_t m = n - j < 16 ? n - j : 16;
-        v16 v = v16_mul(v16_load_n(x + j, m), by);
-        v16_store_n(x + j, b ? v16_mul(v, v16_load_n(b + j, m)) : v, m);
+        const v16 v = v16_mul(v16_load(x + j), by);
+        v16_store(x + j, b ? v16_mul(v, v16_load(b + j)) : v);
     }
 }
 
@@ -180,16 +180,24 @@ static void forward_head(const lsi_attention *p, const room *r, size_t sample, s
         const size_t rows = p->t - i0 < ROWS ? p->t - i0 : ROWS;
         const size_t keys = seen(p, i0 + rows - 1);
         scores(p, i0, rows, q + i0 * p->stride, p->stride, r->kt, r->s, r->ld);
+        /* One thing for all rows after the other: each is a chain that would wait for itself. */
+        float top[ROWS], sum[ROWS];
+        for (size_t i = 0; i < rows; i++)
+            top[i] = largest(r->s + i * r->ld, seen(p, i0 + i)) * p->scale;
+        for (size_t i = 0; i < rows; i++)
+            sum[i] = exponentials(r->s + i * r->ld, seen(p, i0 + i), p->scale, top[i]);
         for (size_t i = 0; i < rows; i++) {
             float *s = r->s + i * r->ld;
             const size_t n = seen(p, i0 + i);
-            const float top = largest(s, n) * p->scale;
-            const float sum = exponentials(s, n, p->scale, top);
             if (p->dropout)
                 draw_keep(p, r, sample, head, i0 + i, n);
-            multiply_row(s, n, 1.0f / sum, p->dropout ? r->keep : NULL);
+            multiply_row(s, n, 1.0f / sum[i], p->dropout ? r->keep : NULL);
             memset(s + n, 0, (keys - n) * sizeof *s);
-            lse[i0 + i] = top + logf(sum);
+        }
+        for (size_t i = 0; i < rows; i += 16) {
+            const size_t n = rows - i < 16 ? rows - i : 16;
+            const v16 log = v16_log(v16_load_n(sum + i, n));
+            v16_store_n(lse + i0 + i, v16_add(v16_load_n(top + i, n), log), n);
         }
         combine(p, i0, rows, r->s, r->ld, r->v, y + i0 * width, width);
     }
@@ -213,10 +221,11 @@ static ls_status attention(lsi_device *device, const lsi_attention *p, const flo
 static float dot(size_t n, const float *a, const float *b)
 {
     v16 sum = v16_zero();
-    for (size_t j = 0; j < n; j += 16) {
-        const size_t m = n - j < 16 ? n - j : 16;
-        sum = v16_fma(v16_load_n(a + j, m), v16_load_n(b + j, m), sum);
-    }
+    size_t j = 0;
+    for (; j + 16 <= n; j += 16)
+        sum = v16_fma(v16_load(a + j), v16_load(b + j), sum);
+    if (j < n)
+        sum = v16_fma(v16_load_n(a + j, n - j), v16_load_n(b + j, n - j), sum);
     return v16_sum(sum);
 }
 
@@ -245,17 +254,17 @@ static void add_transposed(const lsi_attention *p, const room *r, const float *s
 static void backward_row(const lsi_attention *p, const room *r, size_t n, float *s, float *ds,
                          float lse, float delta)
 {
-    exponentials(s, n, p->scale, lse);
-    const v16 minus = v16_set1(-delta), by = v16_set1(p->scale);
+    const v16 by = v16_set1(p->scale), top = v16_set1(-lse), minus = v16_set1(-delta);
     for (size_t j = 0; j < n; j += 16) {
-        const size_t m = n - j < 16 ? n - j : 16;
-        v16 prob = v16_load_n(s + j, m), grad = v16_load_n(ds + j, m);
+        const v16 prob = exponential(s + j, n - j, by, top);
+        v16 grad = v16_load(ds + j), met = prob;
         if (p->dropout) {
-            v16 keep = v16_load_n(r->keep + j, m);
+            const v16 keep = v16_load(r->keep + j);
             grad = v16_mul(grad, keep);
-            v16_store_n(s + j, v16_mul(prob, keep), m);
+            met = v16_mul(prob, keep);
         }
-        v16_store_n(ds + j, v16_mul(v16_mul(prob, v16_add(grad, minus)), by), m);
+        v16_store(s + j, met);
+        v16_store(ds + j, v16_mul(v16_mul(prob, v16_add(grad, minus)), by));
     }
 }
 

@@ -378,7 +378,7 @@ static ls_status conv2d_dx(lsi_device *device, const lsi_conv *p, const float *d
 {
     if (is_linear(p)) {
         const lsi_linear l = as_linear(p);
-        return LSI_K(linear_dx)(device, &l, dy, weight, NULL, dx, add);
+        return LSI_K(linear_dx)(device, &l, dy, weight, dx, add);
     }
     return p->kh * p->kw > MAX_SEGMENTS ? too_large(p) : dx_general(device, p, dy, weight, dx, add);
 }

@@ -9,7 +9,8 @@
  *    in C: one chain.
  * 2. A is packed only when reading it in place would be slow: transposed, or with rows so far apart
  *    that they fight for the same cache set.
- * 3. The first strip packs B on its way, where B lies by rows.
+ * 3. Packing costs little: the first strip packs B on its way, where B lies by rows, and the first
+ *    panel packs a strip of A, where A is transposed.
  */
 #include "device/cpu_gemm.h"
 #include "device/cpu_tile.h"
@@ -17,40 +18,13 @@
 
 #define KC LSI_GEMM_KC
 #define NC LSI_GEMM_NC
-#define MC LSI_GEMM_MC
 #define A_PAD 16        /* floats between the rows of a copy of A */
 #define SET_STRIDE 1024 /* floats: rows a multiple of this apart share one set of the first cache */
 #define WORTH_COPYING (2 * TILE_COLS) /* columns of C, from which on a copy of A pays */
 
-/* How the tiles find a block of A. */
-typedef struct block_a {
-    const float *at;
-    size_t row, col, strip; /* strip: floats from one TILE_ROWS to the next */
-} block_a;
-
-static block_a take_a(const lsi_gemm *g, size_t i0, size_t m, size_t k0, size_t k, float *room)
-{
-    const float *from = g->a + i0 * g->a_row + k0 * g->a_col;
-    if (g->a_col != 1) { /* transposed: TILE_ROWS side by side, one after the other for each k */
-        const size_t whole = m / TILE_ROWS * TILE_ROWS;
-        for (size_t p = 0; p < k; p++, from += g->a_col) { /* A is read as it lies, once */
-            float *to = room + p * TILE_ROWS;
-            for (size_t i = 0; i < whole; i += TILE_ROWS)
-                memcpy(to + i * k, from + i, TILE_ROWS * sizeof *to);
-            memcpy(to + whole * k, from + whole, (m - whole) * sizeof *to);
-        }
-        return (block_a){room, 1, TILE_ROWS, TILE_ROWS * k};
-    }
-    if (g->a_row % SET_STRIDE == 0 && m > TILE_ROWS && g->n > WORTH_COPYING) {
-        for (size_t i = 0; i < m; i++)
-            memcpy(room + i * (k + A_PAD), from + i * g->a_row, k * sizeof *room);
-        return (block_a){room, k + A_PAD, 1, TILE_ROWS * (k + A_PAD)};
-    }
-    return (block_a){from, g->a_row, 1, TILE_ROWS * g->a_row};
-}
-
-/* Sixteen columns, or the last few, of a finished tile. act and is_grad are constants. */
-LSI_VEC void finish_columns(const lsi_act act, const int is_grad, const lsi_gemm *g, size_t at,
+/* Sixteen columns, or the last few, of a finished tile. act and slopes are constants: what the
+ * activation and its slope have in common is computed once. */
+LSI_VEC void finish_columns(const lsi_act act, const int slopes, const lsi_gemm *g, size_t at,
                             size_t rows, const float *bias, size_t n)
 {
     const v16 add = bias ? v16_load_n(bias, n) : v16_zero();
@@ -58,16 +32,15 @@ LSI_VEC void finish_columns(const lsi_act act, const int is_grad, const lsi_gemm
         v16 x = n == 16 ? v16_load(g->c + at) : v16_load_n(g->c + at, n);
         if (bias)
             x = v16_add(x, add);
-        if (g->pre && n == 16)
-            v16_store(g->pre + at, x);
-        else if (g->pre)
-            v16_store_n(g->pre + at, x, n);
-        x = is_grad ? v16_mul(x, v16_act_grad(act, v16_load_n(g->before + at, n)))
-                    : v16_act(act, x);
+        const v16 y = v16_act(act, x);
         if (n == 16)
-            v16_store(g->c + at, x);
+            v16_store(g->c + at, y);
         else
-            v16_store_n(g->c + at, x, n);
+            v16_store_n(g->c + at, y, n);
+        if (slopes && n == 16)
+            v16_store(g->slope + at, v16_act_grad(act, x));
+        else if (slopes)
+            v16_store_n(g->slope + at, v16_act_grad(act, x), n);
     }
 }
 
@@ -76,7 +49,7 @@ static void finish(const lsi_gemm *g, size_t i, size_t rows, size_t j0, size_t c
 {
 #define CASE(a)                                                                                    \
     case a:                                                                                        \
-        if (g->before)                                                                             \
+        if (g->slope)                                                                              \
             finish_columns(a, 1, g, at, rows, bias, n);                                            \
         else                                                                                       \
             finish_columns(a, 0, g, at, rows, bias, n);                                            \
@@ -130,8 +103,8 @@ typedef struct k_block {
 static void pack_panel(const lsi_gemm *g, const k_block *kb, lsi_tile *t, size_t j, float *packed)
 {
     const float *from = g->b + kb->k0 * g->b_row + j * g->b_col;
-    if (g->b_col == 1 && t->cols == TILE_COLS && t->rows == TILE_ROWS) {
-        t->keep = g->m > TILE_ROWS || g->sums ? packed : NULL;
+    if (g->b_col == 1 && t->cols == TILE_COLS) {
+        t->keep_b = g->m > t->rows || g->sums ? packed : NULL;
         t->b = from;
         t->b_row = g->b_row;
     } else {
@@ -139,13 +112,32 @@ static void pack_panel(const lsi_gemm *g, const k_block *kb, lsi_tile *t, size_t
     }
 }
 
-/* One strip of C, from row i on: t has its rows and A; the panels of B come one after the other. */
-static void strip(const lsi_gemm *g, const k_block *kb, lsi_tile *t, size_t i, size_t j0, size_t n,
-                  float *packed)
+/* Where the tiles of a strip find A: where it lies, or, for several panels, in `room`. A transposed
+ * is copied there by the first tile on its way, rows that fight for a cache set are copied here. */
+static void take_a(const lsi_gemm *g, const k_block *kb, lsi_tile *t, size_t i, size_t n,
+                   float *room)
 {
-    const int after = kb->last && (g->bias || g->pre || g->before || g->act != LSI_ACT_NONE);
+    t->a = g->a + i * g->a_row + kb->k0 * g->a_col;
+    t->a_row = g->a_row;
+    t->a_col = g->a_col;
+    if (g->a_col != 1) {
+        t->keep_a = n > TILE_COLS ? room : NULL;
+    } else if (g->a_row % SET_STRIDE == 0 && g->m > TILE_ROWS && n > WORTH_COPYING) {
+        for (size_t r = 0; r < t->rows; r++)
+            memcpy(room + r * (kb->k + A_PAD), t->a + r * t->a_row, kb->k * sizeof *room);
+        t->a = room;
+        t->a_row = kb->k + A_PAD;
+    }
+}
+
+/* One strip of C, t->rows from row i on: the panels of B come one after the other. */
+static void strip(const lsi_gemm *g, const k_block *kb, lsi_tile *t, size_t i, size_t j0, size_t n,
+                  float *packed, float *room)
+{
+    const int after = kb->last && (g->bias || g->slope || g->act != LSI_ACT_NONE);
     const float *from = kb->first ? g->start : g->c;
     t->ld_start = kb->first ? g->ld_start : g->ldc;
+    take_a(g, kb, t, i, n, room);
     for (size_t j = 0, width; j < n; j += width) {
         float *panel = packed + j * kb->k;
         t->width = t->b_row = width = tile_width(n - j);
@@ -156,7 +148,11 @@ static void strip(const lsi_gemm *g, const k_block *kb, lsi_tile *t, size_t i, s
         if (i == 0)
             pack_panel(g, kb, t, j0 + j, panel);
         LSI_K(tile)(t);
-        t->keep = NULL;
+        if (t->keep_a) {
+            t->a = t->keep_a;
+            t->a_col = TILE_ROWS;
+        }
+        t->keep_a = t->keep_b = NULL;
         if (i == 0 && g->sums)
             LSI_K(column_sums)
         (kb->k, t->cols, panel, width, g->sums + j0 + j, g->add_sums || !kb->first);
@@ -165,21 +161,17 @@ static void strip(const lsi_gemm *g, const k_block *kb, lsi_tile *t, size_t i, s
     }
 }
 
-/* All rows of C for columns [j0, j0 + n) and one k-block. */
+/* All rows of C for columns [j0, j0 + n) and one k-block, in strips of about the same height: a low
+ * one at the end would wait for B. */
 static void columns(const lsi_gemm *g, const k_block *kb, size_t j0, size_t n, float *packed,
                     float *room)
 {
     lsi_tile t = {.k = kb->k, .segments = 1, .ldc = g->ldc};
-    for (size_t i0 = 0; i0 < g->m; i0 += MC) {
-        const size_t m = g->m - i0 < MC ? g->m - i0 : MC;
-        const block_a block = take_a(g, i0, m, kb->k0, kb->k, room);
-        t.a_row = block.row;
-        t.a_col = block.col;
-        for (size_t i = 0; i < m; i += TILE_ROWS) {
-            t.rows = m - i < TILE_ROWS ? m - i : TILE_ROWS;
-            t.a = block.at + i / TILE_ROWS * block.strip;
-            strip(g, kb, &t, i0 + i, j0, n, packed);
-        }
+    const size_t strips = (g->m + TILE_ROWS - 1) / TILE_ROWS;
+    const size_t rows = strips ? (g->m + strips - 1) / strips : 0;
+    for (size_t i = 0; i < g->m; i += rows) {
+        t.rows = g->m - i < rows ? g->m - i : rows;
+        strip(g, kb, &t, i, j0, n, packed, room);
     }
 }
 

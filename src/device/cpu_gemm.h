@@ -26,9 +26,8 @@ typedef struct lsi_gemm {
     size_t ldc;
     /* then, on the finished element: */
     const float *bias; /* (n), added; NULL: none */
-    float *pre;        /* rows ldc apart: a copy before act; NULL: none */
+    float *slope;      /* rows ldc apart: act' of what act is applied to; NULL: none */
     lsi_act act;
-    const float *before; /* rows ldc apart: c *= act'(before) instead of act; NULL: no */
     /* and beside it: */
     float *sums;  /* (n): the sums of B's columns, in ascending k; NULL: none */
     int add_sums; /* from their old values */
@@ -36,9 +35,8 @@ typedef struct lsi_gemm {
 
 #define LSI_GEMM_KC ((size_t)256)
 #define LSI_GEMM_NC ((size_t)1024)
-#define LSI_GEMM_MC ((size_t)224)
-/* Floats of scratch that a product needs, whatever its sizes. */
-#define LSI_GEMM_SCRATCH (LSI_GEMM_KC * LSI_GEMM_NC + (LSI_GEMM_MC + 32) * (LSI_GEMM_KC + 16))
+/* Floats of scratch that a product needs, whatever its sizes: a block of B, a strip of A. */
+#define LSI_GEMM_SCRATCH (LSI_GEMM_KC * LSI_GEMM_NC + 16 * (LSI_GEMM_KC + 16))
 
 void LSI_K(gemm)(const lsi_gemm *gemm, float *scratch);
 
@@ -47,9 +45,9 @@ void LSI_K(column_sums)(size_t rows, size_t n, const float *x, size_t ld, float 
 
 /* The kernels of linear layers, for 1 x 1 convolutions. */
 ls_status LSI_K(linear)(lsi_device *, const lsi_linear *, const float *x, const float *w,
-                        const float *bias, const float *residual, float *pre, float *y);
+                        const float *bias, const float *residual, float *slope, float *y);
 ls_status LSI_K(linear_dx)(lsi_device *, const lsi_linear *, const float *dy, const float *w,
-                           const float *before, float *dx, int add);
+                           float *dx, int add);
 ls_status LSI_K(linear_dw)(lsi_device *, const lsi_linear *, const float *x, const float *dy,
                            float *dw, float *dbias, int add);
 

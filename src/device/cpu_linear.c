@@ -12,7 +12,7 @@ static ls_status run(lsi_device *device, const lsi_gemm *g)
 }
 
 ls_status LSI_K(linear)(lsi_device *device, const lsi_linear *p, const float *x, const float *w,
-                        const float *bias, const float *residual, float *pre, float *y)
+                        const float *bias, const float *residual, float *slope, float *y)
 {
     lsi_gemm g = {.m = p->rows,
                   .n = p->out,
@@ -28,13 +28,13 @@ ls_status LSI_K(linear)(lsi_device *device, const lsi_linear *p, const float *x,
                   .c = y,
                   .ldc = p->out,
                   .bias = bias,
-                  .pre = pre,
+                  .slope = slope,
                   .act = p->act};
     return run(device, &g);
 }
 
 ls_status LSI_K(linear_dx)(lsi_device *device, const lsi_linear *p, const float *dy, const float *w,
-                           const float *before, float *dx, int add)
+                           float *dx, int add)
 {
     lsi_gemm g = {.m = p->rows,
                   .n = p->in,
@@ -48,9 +48,7 @@ ls_status LSI_K(linear_dx)(lsi_device *device, const lsi_linear *p, const float 
                   .start = add ? dx : NULL,
                   .ld_start = p->in,
                   .c = dx,
-                  .ldc = p->in,
-                  .before = before,
-                  .act = before ? p->act : LSI_ACT_NONE};
+                  .ldc = p->in};
     return run(device, &g);
 }
 

@@ -36,9 +36,10 @@ typedef struct lsi_tile {
     size_t a_row, a_col; /* one of them is 1 */
     const float *b;
     size_t b_row;
-    size_t width;       /* LANES or TILE_COLS: floats of a row of B that can be read */
-    float *keep;        /* not NULL: B's rows are copied there side by side, k * width floats; with
-                     TILE_ROWS rows and TILE_COLS columns, and one segment, only */
+    size_t width; /* LANES or TILE_COLS: floats of a row of B that can be read */
+    /* Not NULL: what is read is copied on the way, with TILE_COLS columns and one segment only. */
+    float *keep_a;      /* TILE_ROWS floats apart for each k; with a_row 1 only */
+    float *keep_b;      /* side by side, TILE_COLS floats for each k */
     const float *start; /* chains start here; NULL: from zero. May be c */
     size_t ld_start;
     float *c;

@@ -126,15 +126,14 @@ struct lsi_kernels {
     /* --- matrix products ----------------------------------------------------------------- */
 
     /* y (rows, out) = act(residual + x (rows, in) · w + bias). bias (out), residual (rows, out) and
-     * pre may be NULL; pre (rows, out) gets the value before act. residual may be y. The chain
-     * starts from residual, or 0; bias is added after it. */
+     * slope may be NULL; slope (rows, out) gets act' of the value before act, the bits of act_grad
+     * of a gradient of 1. residual may be y. The chain starts from residual, or 0; bias is added
+     * after it. */
     ls_status (*linear)(lsi_device *, const lsi_linear *, const float *x, const float *w,
-                        const float *bias, const float *residual, float *pre, float *y);
-    /* dx (rows, in) (+)= dy (rows, out) · wᵀ. With `before` (rows, in) not NULL the input was
-     * act(before): dx is then multiplied by act'(before), so that it is the gradient of `before`
-     * (only with add == 0; `act` is the linear's own field). */
+                        const float *bias, const float *residual, float *slope, float *y);
+    /* dx (rows, in) (+)= dy (rows, out) · wᵀ. dy is the gradient before act. */
     ls_status (*linear_dx)(lsi_device *, const lsi_linear *, const float *dy, const float *w,
-                           const float *before, float *dx, int add);
+                           float *dx, int add);
     /* dw (as w) (+)= xᵀ · dy, dbias (out) (+)= sum of rows of dy. dbias may be NULL. */
     ls_status (*linear_dw)(lsi_device *, const lsi_linear *, const float *x, const float *dy,
                            float *dw, float *dbias, int add);

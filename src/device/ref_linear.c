@@ -8,7 +8,7 @@ static size_t weight_at(const lsi_linear *p, size_t k, size_t o)
 }
 
 ls_status lsi_ref_linear(lsi_device *device, const lsi_linear *p, const float *x, const float *w,
-                         const float *bias, const float *residual, float *pre, float *y)
+                         const float *bias, const float *residual, float *slope, float *y)
 {
     (void)device;
     for (size_t r = 0; r < p->rows; r++) {
@@ -19,8 +19,8 @@ ls_status lsi_ref_linear(lsi_device *device, const lsi_linear *p, const float *x
                 sum += (double)x[r * p->in + k] * (double)w[weight_at(p, k, o)];
             if (bias)
                 sum += (double)bias[o];
-            if (pre)
-                pre[at] = (float)sum;
+            if (slope)
+                slope[at] = (float)lsi_ref_act_slope(p->act, sum);
             y[at] = (float)lsi_ref_act_value(p->act, sum);
         }
     }
@@ -28,7 +28,7 @@ ls_status lsi_ref_linear(lsi_device *device, const lsi_linear *p, const float *x
 }
 
 ls_status lsi_ref_linear_dx(lsi_device *device, const lsi_linear *p, const float *dy,
-                            const float *w, const float *before, float *dx, int add)
+                            const float *w, float *dx, int add)
 {
     (void)device;
     for (size_t r = 0; r < p->rows; r++) {
@@ -37,8 +37,6 @@ ls_status lsi_ref_linear_dx(lsi_device *device, const lsi_linear *p, const float
             double sum = 0;
             for (size_t o = 0; o < p->out; o++)
                 sum += (double)dy[r * p->out + o] * (double)w[weight_at(p, k, o)];
-            if (before)
-                sum *= lsi_ref_act_slope(p->act, (double)before[at]);
             lsi_ref_put(&dx[at], sum, add);
         }
     }

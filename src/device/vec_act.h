@@ -16,6 +16,13 @@
 #define LSI_GELU_A 0.7978845608028654f /* sqrt(2 / pi) */
 #define LSI_GELU_B 0.044715f
 
+/* x^2, bounded: far out s (1 - s) is 0, and must not meet an infinity. The sigmoid is 0 or 1 there
+ * with or without the bound. */
+LSI_VEC v16 v16_gelu_square(v16 x)
+{
+    return v16_min(v16_set1(1e6f), v16_mul(x, x));
+}
+
 /* 2 u of GELU, whose factor (1 + tanh(u)) / 2 is sigmoid(2 u). */
 LSI_VEC v16 v16_gelu_inner(v16 x, v16 xx)
 {
@@ -45,7 +52,7 @@ LSI_VEC v16 v16_act(lsi_act act, v16 x)
 {
     switch (act) {
     case LSI_ACT_RELU: return v16_max(v16_zero(), x);
-    case LSI_ACT_GELU_TANH: return v16_gated(x, v16_gelu_inner(x, v16_mul(x, x)));
+    case LSI_ACT_GELU_TANH: return v16_gated(x, v16_gelu_inner(x, v16_gelu_square(x)));
     case LSI_ACT_GELU_ERF: return v16_mul(x, v16_normal_cdf(x));
     case LSI_ACT_SILU: return v16_gated(x, x);
     case LSI_ACT_TANH: return v16_tanh(x);
@@ -63,8 +70,7 @@ LSI_VEC v16 v16_act_grad(lsi_act act, v16 x)
     switch (act) {
     case LSI_ACT_RELU: return v16_if_gt(x, v16_zero(), one, v16_zero());
     case LSI_ACT_GELU_TANH: {
-        /* Bounded: far out s (1 - s) is 0, and must not meet an infinity. */
-        const v16 xx = v16_min(v16_set1(1e6f), v16_mul(x, x));
+        const v16 xx = v16_gelu_square(x);
         const v16 s = v16_sigmoid(v16_gelu_inner(x, xx));
         const v16 slope =
             v16_fma(xx, v16_set1(6.0f * LSI_GELU_A * LSI_GELU_B), v16_set1(2.0f * LSI_GELU_A));

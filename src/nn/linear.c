@@ -3,8 +3,8 @@
  * 1. The residual and the activation are part of the product's epilogue; backward undoes them in
  *    the same order: dout becomes the gradient before the activation in place, that is passed to
  *    the residual as it is, then multiplied by the weight and by x.
- * 2. relu keeps its result (positive where the gradient passes), the other activations keep the
- *    value before them.
+ * 2. relu keeps its result (positive where the gradient passes); the other activations keep their
+ *    slope, which shares most of its computation with the value.
  * 3. A tied weight is an embedding table of (out, in), used as it lies.
  */
 #include <math.h>
@@ -17,8 +17,7 @@ typedef struct linear_config {
     lsi_act act;
 } linear_config;
 
-/* Are values from before the activation kept? */
-static int keeps_before(lsi_act act)
+static int keeps_slope(lsi_act act)
 {
     return act != LSI_ACT_NONE && act != LSI_ACT_RELU;
 }
@@ -67,7 +66,7 @@ static ls_status infer(const ls_op_call *call, ls_op_shape *shape)
         shape->unread = 1u << 1;
     }
     const size_t rows = lsi_each(x) / lsi_last(x);
-    if (keeps_before(config->act))
+    if (keeps_slope(config->act))
         shape->kept_per_sample = rows * config->out * sizeof(float);
     shape->flops_per_sample = 2.0 * (double)rows * (double)lsi_last(x) * (double)config->out;
     return LS_OK;
@@ -79,7 +78,7 @@ static ls_status forward(const ls_op_call *call)
     const lsi_linear shape = shape_of(call);
     return LSI_KERNEL(call, linear, &shape, lsi_in(call, 0), lsi_weight(call, 0),
                       lsi_weight(call, 1), config->residual ? lsi_in(call, 1) : NULL,
-                      keeps_before(shape.act) ? call->kept : NULL, call->out.data);
+                      call->backward && keeps_slope(shape.act) ? call->kept : NULL, call->out.data);
 }
 
 static ls_status backward(const ls_op_call *call)
@@ -87,14 +86,16 @@ static ls_status backward(const ls_op_call *call)
     const linear_config *config = call->config;
     const lsi_linear shape = shape_of(call);
     float *dy = call->dout.data;
-    if (shape.act != LSI_ACT_NONE)
-        LSI_TRY(LSI_KERNEL(call, act_grad, shape.act, call->dout.count,
-                           keeps_before(shape.act) ? call->kept : call->out.data, dy, dy, 0));
+    const size_t n = call->dout.count;
+    if (keeps_slope(shape.act))
+        LSI_TRY(LSI_KERNEL(call, mul, n, n, dy, call->kept, dy));
+    else if (shape.act == LSI_ACT_RELU)
+        LSI_TRY(LSI_KERNEL(call, act_grad, shape.act, n, call->out.data, dy, dy, 0));
     if (lsi_dparam(call, 0))
         LSI_TRY(LSI_KERNEL(call, linear_dw, &shape, lsi_in(call, 0), dy, lsi_dparam(call, 0),
                            lsi_dparam(call, 1), call->add_param[0]));
     if (lsi_din(call, 0))
-        LSI_TRY(LSI_KERNEL(call, linear_dx, &shape, dy, lsi_weight(call, 0), NULL, lsi_din(call, 0),
+        LSI_TRY(LSI_KERNEL(call, linear_dx, &shape, dy, lsi_weight(call, 0), lsi_din(call, 0),
                            call->add_in[0]));
     return config->residual ? lsi_pass_gradient(call, 1) : LS_OK;
 }

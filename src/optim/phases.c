@@ -7,6 +7,7 @@
 #include <math.h>
 
 #include "base/status.h"
+#include "optim/exact.h"
 #include "optim/optimizer.h"
 
 int lsi_optim_find(const ls_optimizer *o, size_t at)
@@ -38,7 +39,6 @@ ls_status ls_optimizer_begin(ls_optimizer *o, float scale)
         return lsi_fail(LS_ERR_INVALID, "1 / count of samples", "optimizer",
                         "the gradient's scale must be above 0 and finite, not %g", (double)scale);
     const ls_optim_config *s = &o->settings;
-    const double t = (double)o->step + 1;
     o->rate = lsi_schedule_rate(s, o->step);
     o->given_scale = o->scale = scale;
     o->clipped = 1;
@@ -46,8 +46,8 @@ ls_status ls_optimizer_begin(ls_optimizer *o, float scale)
     if (o->ops->has & LSI_HAS_BETAS) {
         o->adam.lr = o->rate;
         o->adam.number = o->step + 1;
-        o->adam.correct1 = (float)(1 - pow((double)s->beta1, t));
-        o->adam.correct2 = (float)(1 - pow((double)s->beta2, t));
+        o->adam.correct1 = (float)(1 - lsi_power((double)s->beta1, o->step + 1));
+        o->adam.correct2 = (float)(1 - lsi_power((double)s->beta2, o->step + 1));
     }
     lsi_history_keep(o);
     return LS_OK;

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/status.h"
+#include "optim/exact.h"
 #include "optim/optimizer.h"
 
 /* How a schedule goes down from 1 after the warm-up, given the part of the way p in [0, 1] from the
@@ -25,7 +26,7 @@ static double linear(double p)
 
 static double cosine(double p) /* I. Loshchilov, F. Hutter: SGDR, ICLR 2017, without restarts */
 {
-    return 0.5 * (1 + cos(M_PI * p));
+    return 0.5 * (1 + lsi_cosine_of_half_turns(p));
 }
 
 static const schedule known[] = {{"const", NULL},
@@ -55,7 +56,7 @@ float lsi_schedule_rate(const ls_optim_config *settings, uint64_t step)
     if (step < settings->warmup)
         return (float)(lr * (double)(step + 1) / ((double)settings->warmup + 1));
     if (!strcmp(s->name, "step"))
-        return (float)(lr * pow((double)settings->gamma, (double)(step / settings->every)));
+        return (float)(lr * lsi_power((double)settings->gamma, step / settings->every));
     if (!s->fall)
         return settings->lr;
     if (step >= settings->steps)

@@ -11,7 +11,7 @@
 
 /* ---- linear --------------------------------------------------------------------------------- */
 
-enum { BIAS = 1, RESIDUAL = 2, PRE = 4, IN_PLACE = 8 };
+enum { BIAS = 1, RESIDUAL = 2, SLOPE = 4, IN_PLACE = 8 };
 
 static lsi_linear linear_of(const size_t *a)
 {
@@ -26,20 +26,22 @@ static void linear(trial *t, const size_t *a)
     const double scale = (double)p.in + 2;
     const float *x = trial_in(t, p.rows * p.in), *w = trial_in(t, p.in * p.out);
     const float *bias = options & BIAS ? trial_in(t, p.out) : NULL;
-    float *pre = options & PRE ? trial_out(t, "pre", p.rows * p.out, 0, TOL, scale) : NULL;
+    /* relu's slope jumps where a sum is 0 but for rounding; gelu's has lost some of its bits where
+     * it is nearly 1 (as in act_grad). */
+    const int slopes = options & SLOPE && p.act != LSI_ACT_RELU;
+    float *slope = slopes ? trial_out(t, "slope", p.rows * p.out, 0, TOL, scale + 20) : NULL;
     float *y = trial_out(t, "y", p.rows * p.out, in_place, TOL, scale);
     const float *residual = in_place ? y : options & RESIDUAL ? trial_in(t, p.rows * p.out) : NULL;
-    CALL(t, linear, &p, x, w, bias, residual, pre, y);
+    CALL(t, linear, &p, x, w, bias, residual, slope, y);
 }
 
 static void linear_dx(trial *t, const size_t *a)
 {
     const lsi_linear p = linear_of(a);
-    const int add = a[5] == 1;
+    const int add = (int)a[5];
     const float *dy = trial_in(t, p.rows * p.out), *w = trial_in(t, p.in * p.out);
-    const float *before = a[5] == 2 ? trial_in(t, p.rows * p.in) : NULL;
     float *dx = trial_out(t, "dx", p.rows * p.in, add, TOL, (double)p.out + 2);
-    CALL(t, linear_dx, &p, dy, w, before, dx, add);
+    CALL(t, linear_dx, &p, dy, w, dx, add);
 }
 
 static void linear_dw(trial *t, const size_t *a)
@@ -149,9 +151,9 @@ static void interact_grad(trial *t, const size_t *a)
 const trial_op trial_products[] = {
     {ENTRY(linear),
      linear,
-     {LINEAR_SIZES, CHOICE("options", 0, BIAS, RESIDUAL, BIAS | RESIDUAL | PRE, IN_PLACE,
-                           BIAS | IN_PLACE | PRE, BIAS | PRE)}},
-    {ENTRY(linear_dx), linear_dx, {LINEAR_SIZES, CHOICE("mode", 0, 1, 2)}},
+     {LINEAR_SIZES, CHOICE("options", 0, BIAS, RESIDUAL, BIAS | RESIDUAL | SLOPE, IN_PLACE,
+                           BIAS | IN_PLACE | SLOPE, BIAS | SLOPE)}},
+    {ENTRY(linear_dx), linear_dx, {LINEAR_SIZES, CHOICE("add", 0, 1)}},
     {ENTRY(linear_dw), linear_dw, {LINEAR_SIZES, CHOICE("add", 0, 1), CHOICE("dbias", 0, 1)}},
     {ENTRY(attention), attention, {ATTENTION_SIZES}},
     {ENTRY(attention_grad), attention_grad, {ATTENTION_SIZES}},

@@ -83,7 +83,7 @@ static void chains(size_t m, size_t n, size_t k, const float *a, size_t a_row, s
 
 static void linear_chains(lsi_device *device)
 {
-    /* Beyond the blocks of the product in every direction: 224 rows, 1024 columns, 256 in depth. */
+    /* Beyond the blocks of the product: 1024 columns, 256 in depth. */
     static const size_t shapes[][3] = {{15, 1024, 66}, {300, 20, 40}, {520, 9, 17}, {2, 257, 1030},
                                        {17, 300, 33},  {15, 513, 31}, {29, 64, 96}, {3, 5, 1050},
                                        {1, 1, 1},      {5, 7, 2}};
@@ -103,11 +103,11 @@ static void linear_chains(lsi_device *device)
         free(e);
         e = numbers(rows * in, 8);
         chains(rows, in, out, dy, out, 1, w, w_out, w_in, NULL, e);
-        assert_int_equal(device->k->linear_dx(device, &p, dy, w, NULL, dx, 0), LS_OK);
+        assert_int_equal(device->k->linear_dx(device, &p, dy, w, dx, 0), LS_OK);
         expect_bits("linear_dx", device->k->isa, dx, e, rows * in);
         float *twice = numbers(rows * in, 9);
         chains(rows, in, out, dy, out, 1, w, w_out, w_in, e, twice);
-        assert_int_equal(device->k->linear_dx(device, &p, dy, w, NULL, dx, 1), LS_OK);
+        assert_int_equal(device->k->linear_dx(device, &p, dy, w, dx, 1), LS_OK);
         expect_bits("linear_dx, added", device->k->isa, dx, twice, rows * in);
 
         chains(in, out, rows, x, 1, in, dy, out, 1, NULL, dwt); /* (in, out) */
@@ -123,6 +123,36 @@ static void test_linear_chains(void **state)
 {
     (void)state;
     each_set(linear_chains);
+}
+
+/* The slope that a linear layer leaves for its backward pass is that of act_grad. */
+static void linear_slopes(lsi_device *device)
+{
+    const size_t rows = 29, in = 40, out = 71, n = rows * out;
+    float *x = numbers(rows * in, 1), *w = numbers(in * out, 2), *bias = numbers(out, 3);
+    float *y = numbers(n, 4), *slope = numbers(n, 5), *before = numbers(n, 6), *e = numbers(n, 7);
+    float *dy = numbers(n, 8), *dx = numbers(n, 9);
+    x[0] = 3e19f; /* far out: nothing may become infinite that is not */
+    x[in] = -3e19f;
+    for (lsi_act act = LSI_ACT_NONE; act < LSI_ACT_COUNT; act++) {
+        lsi_linear p = {.rows = rows, .in = in, .out = out};
+        assert_int_equal(device->k->linear(device, &p, x, w, bias, NULL, NULL, before), LS_OK);
+        p.act = act;
+        assert_int_equal(device->k->linear(device, &p, x, w, bias, NULL, slope, y), LS_OK);
+        assert_int_equal(device->k->act(device, act, n, before, e), LS_OK);
+        expect_bits("linear with an activation", device->k->isa, y, e, n);
+        assert_int_equal(device->k->act_grad(device, act, n, before, dy, e, 0), LS_OK);
+        assert_int_equal(device->k->mul(device, n, n, dy, slope, dx), LS_OK);
+        if (act != LSI_ACT_RELU) /* which selects, and so gives no -0 */
+            expect_bits("slope of a linear layer", device->k->isa, dx, e, n);
+    }
+    free(x), free(w), free(bias), free(y), free(slope), free(before), free(e), free(dy), free(dx);
+}
+
+static void test_linear_slopes(void **state)
+{
+    (void)state;
+    each_set(linear_slopes);
 }
 
 /* The chain of one result of a convolution. */
@@ -147,13 +177,13 @@ static float conv_chain(const lsi_conv *p, const float *x, const float *w, size_
 static void conv_chains(lsi_device *device)
 {
     static const lsi_conv shapes[] = {
-        {2, 8, 8, 16, 8, 8, 16, 3, 3, 1, 1, 1, 1, 1, 0},
-        {3, 9, 7, 5, 5, 4, 33, 3, 3, 2, 2, 1, 1, 1, 0},
-        {2, 5, 5, 32, 5, 5, 40, 1, 1, 1, 1, 0, 0, 1, 0},
-        {2, 6, 9, 32, 3, 5, 64, 1, 1, 2, 2, 0, 0, 1, 0},
-        {1, 6, 6, 12, 6, 6, 18, 3, 3, 1, 1, 1, 1, 3, 0},
-        {2, 16, 16, 3, 8, 8, 20, 7, 7, 2, 2, 3, 3, 1, 0},
-        {1, 4, 4, 130, 4, 4, 17, 3, 3, 1, 1, 1, 1, 1, 0},
+        {2, 8, 8, 16, 8, 8, 16, 3, 3, 1, 1, 1, 1, 1},
+        {3, 9, 7, 5, 5, 4, 33, 3, 3, 2, 2, 1, 1, 1},
+        {2, 5, 5, 32, 5, 5, 40, 1, 1, 1, 1, 0, 0, 1},
+        {2, 6, 9, 32, 3, 5, 64, 1, 1, 2, 2, 0, 0, 1},
+        {1, 6, 6, 12, 6, 6, 18, 3, 3, 1, 1, 1, 1, 3},
+        {2, 16, 16, 3, 8, 8, 20, 7, 7, 2, 2, 3, 3, 1},
+        {1, 4, 4, 130, 4, 4, 17, 3, 3, 1, 1, 1, 1, 1},
     };
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
         const lsi_conv *p = &shapes[s];
@@ -201,12 +231,12 @@ static ls_status run_linear_dx(lsi_device *d, size_t first, size_t n, const floa
 {
     (void)first;
     const lsi_linear p = {.rows = n, .in = IN, .out = OUT};
-    return d->k->linear_dx(d, &p, dy, w, NULL, dx, 0);
+    return d->k->linear_dx(d, &p, dy, w, dx, 0);
 }
 
 static lsi_conv conv_of(size_t n)
 {
-    return (lsi_conv){n, HW, HW, C, HW, HW, O, 3, 3, 1, 1, 1, 1, 1, 0};
+    return (lsi_conv){n, HW, HW, C, HW, HW, O, 3, 3, 1, 1, 1, 1, 1};
 }
 
 static ls_status run_conv(lsi_device *d, size_t first, size_t n, const float *x, const float *w,
@@ -382,9 +412,8 @@ static void test_dropout_boundary(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_linear_chains),
-        cmocka_unit_test(test_conv_chains),
-        cmocka_unit_test(test_samples_alone),
+        cmocka_unit_test(test_linear_chains),    cmocka_unit_test(test_linear_slopes),
+        cmocka_unit_test(test_conv_chains),      cmocka_unit_test(test_samples_alone),
         cmocka_unit_test(test_dropout_boundary),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
