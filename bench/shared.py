@@ -1,6 +1,10 @@
-"""What the benchmarks beside peers share: places, virtual environments, reasons, tables."""
+"""What the benchmarks share: places, virtual environments, the lock, the machine, tables."""
+import contextlib
+import fcntl
+import glob
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -55,12 +59,100 @@ def torch_venv():
     return venv("gloo", "PyTorch", ["torch", "numpy"], then)
 
 
+def isolated():
+    """The prefix that gives TCP a loopback of its own with cubic: where the machine's default is
+    bbr, loopback is slow for Gloo. Empty where we may not."""
+    routes = [f"ip route replace local {net} dev lo table local src 127.0.0.1 congctl cubic"
+              for net in ("127.0.0.0/8", "127.0.0.1")]
+    setup = " && ".join(["ip link set lo up", *routes, 'exec "$@"'])
+    prefix = ["unshare", "-n", "sh", "-c", setup, "sh"]
+    try:
+        command(prefix + ["true"], "unshare", 10)
+    except NotAvailable:
+        return []
+    return prefix
+
+
+class Lock:
+    """A file's lock: shared while something is prepared, exclusive while it is timed. Where this
+    script was itself started under flock, the lock that it inherited is used, and kept."""
+
+    def __init__(self, path):
+        self.inherited, path = None, os.path.realpath(path)
+        for name in os.listdir("/proc/self/fd"):
+            with contextlib.suppress(OSError):
+                if os.readlink(f"/proc/self/fd/{name}") == path:
+                    self.inherited = int(name)
+        if not self.inherited:
+            try:
+                self.file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+            except PermissionError:  # somebody else's; a lock needs no right to write
+                self.file = os.open(path, os.O_RDONLY)
+
+    @contextlib.contextmanager
+    def held(self, how):
+        if self.inherited:
+            if how == fcntl.LOCK_EX:
+                fcntl.flock(self.inherited, how)
+            yield
+            return
+        fcntl.flock(self.file, how)
+        try:
+            yield
+        finally:
+            fcntl.flock(self.file, fcntl.LOCK_UN)
+
+
 def lines_of(path):
     try:
         with open(path, errors="replace") as file:
             return file.readlines()
     except OSError:
         return []
+
+
+def busy_seconds(cores=CORES):
+    """What these cores have worked since the machine was started, for whomever; steal counts."""
+    ticks = 0
+    for line in lines_of("/proc/stat"):
+        name, *fields = line.split()
+        if name[:3] == "cpu" and name[3:].isdigit() and int(name[3:]) in cores:
+            user, nice, system, _, _, _, _, steal = map(int, fields[:8])
+            ticks += user + nice + system + steal
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def family(pid):
+    """The process and its descendants, those that are there."""
+    found = [pid]
+    for member in found:
+        for task in glob.glob(f"/proc/{member}/task/*/children"):
+            found += [int(word) for line in lines_of(task) for word in line.split()]
+    return found
+
+
+def family_seconds(pid):
+    """The processor time of a process and its descendants, also of those that have ended."""
+    ticks = 0
+    for member in family(pid):
+        for line in lines_of(f"/proc/{member}/stat"):
+            ticks += sum(map(int, line.rpartition(")")[2].split()[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def family_memory(pid):
+    """MiB of a process and its descendants: a page that several share is divided among them."""
+    kib = [int(line.split()[1]) for member in family(pid)
+           for line in lines_of(f"/proc/{member}/smaps_rollup") if line.startswith("Pss:")]
+    return sum(kib) / 1024
+
+
+def end_family(process):
+    """Kills a child of ours and its descendants, whatever groups they have put themselves into."""
+    for member in family(process.pid) if process.poll() is None else []:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(member, signal.SIGKILL)
+    process.wait()
 
 
 def last_words(log):
@@ -74,6 +166,12 @@ def last_words(log):
 def cpu_name():
     models = [x.split(":")[1].strip() for x in lines_of("/proc/cpuinfo") if "model name" in x]
     return models[0] if models else "an unnamed CPU"
+
+
+def number(value, digits=1):
+    if value is None:
+        return "–"
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.{digits}f}"
 
 
 def print_rows(rows, markdown):

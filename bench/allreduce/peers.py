@@ -5,7 +5,8 @@ To add one: its title, its settings in ALONE and CROWDED, and how to start it (s
 import os
 import shutil
 
-from shared import CORES, ROOT, NotAvailable, command, pip_install, torch_venv, venv
+from shared import (
+    CORES, ROOT, NotAvailable, command, isolated, pip_install, torch_venv, venv)
 
 SOURCES = os.path.dirname(os.path.abspath(__file__))
 
@@ -78,20 +79,6 @@ def compile_driver(work, peer, implementation, flags):
              os.path.join(SOURCES, "driver.c"), os.path.join(SOURCES, implementation), *flags],
             "compiler")
     return program
-
-
-def isolated():
-    """The prefix that gives TCP a loopback of its own with cubic: where the machine's default is
-    bbr, loopback is slow for Gloo. Empty where we may not."""
-    routes = [f"ip route replace local {net} dev lo table local src 127.0.0.1 congctl cubic"
-              for net in ("127.0.0.0/8", "127.0.0.1")]
-    setup = " && ".join(["ip link set lo up", *routes, 'exec "$@"'])
-    prefix = ["unshare", "-n", "sh", "-c", setup, "sh"]
-    try:
-        command(prefix + ["true"], "unshare", 10)
-    except NotAvailable:
-        return []
-    return prefix
 
 
 def start_mpi(peer, work):

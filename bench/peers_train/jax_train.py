@@ -1,15 +1,21 @@
-"""Training steps of JAX, compiled by XLA, on one thread."""
+"""Training steps of JAX, compiled by XLA, on one thread for each worker.
+
+Several workers: pmap over as many devices of one process.
+"""
 import os
 
-os.environ["XLA_FLAGS"] = (os.environ.get("XLA_FLAGS", "")
-                           + " --xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1")
+import trial
+
+options = trial.parse()
+os.environ["XLA_FLAGS"] = " ".join([
+    os.environ.get("XLA_FLAGS", ""),
+    f"--xla_force_host_platform_device_count={options.workers}",
+    "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"])
 os.environ["JAX_PLATFORMS"] = "cpu"
 import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
 import numpy  # noqa: E402
 import optax  # noqa: E402
-
-import trial  # noqa: E402
 
 random = numpy.random.default_rng(0)
 
@@ -96,7 +102,7 @@ def gpt(name, batch):
               "back": linear(4 * width, width)} for _ in range(layers)]}
 
     def split(x):
-        return x.reshape(batch, context, heads, -1).transpose(0, 2, 1, 3)
+        return x.reshape(-1, context, heads, width // heads).transpose(0, 2, 1, 3)
 
     def forward(p, x):
         mask = jnp.tril(jnp.ones((context, context), bool))
@@ -106,7 +112,7 @@ def gpt(name, batch):
                 apply(block["qkv"], normalise(block["norm1"], x, -1)), 3, -1))
             scores = q @ k.transpose(0, 1, 3, 2) * (width // heads) ** -0.5
             y = jax.nn.softmax(jnp.where(mask, scores, -1e9)) @ v
-            x = x + apply(block["out"], y.transpose(0, 2, 1, 3).reshape(batch, context, width))
+            x = x + apply(block["out"], y.transpose(0, 2, 1, 3).reshape(-1, context, width))
             y = jax.nn.gelu(apply(block["wide"], normalise(block["norm2"], x, -1)))
             x = x + apply(block["back"], y)
         return normalise(p["norm"], x, -1) @ p["tokens"].T
@@ -141,28 +147,41 @@ def model_of(name, batch):
     return dlrm(batch) if name == "dlrm" else gpt(name, batch)
 
 
+def spread(tree, workers):
+    """What lies in each device: equal parts of a batch."""
+    return jax.tree.map(lambda a: a.reshape(workers, -1, *a.shape[1:]), tree)
+
+
 def main():
-    options = trial.parse()
-    p, forward, x, y = model_of(options.model, options.batch)
+    workers = options.workers
+    p, forward, x, y = model_of(options.model, options.batch * workers)
     optimizer = (optax.adamw(trial.ADAMW_RATE, weight_decay=trial.ADAMW_DECAY)
                  if options.model.startswith("gpt") else optax.sgd(trial.SGD_RATE, trial.MOMENTUM))
     loss_of = (optax.sigmoid_binary_cross_entropy if options.model == "dlrm"
                else optax.softmax_cross_entropy_with_integer_labels)
+    params = sum(a.size for a in jax.tree.leaves(p))
 
     def update(p, state, x, y):
         loss, gradient = jax.value_and_grad(lambda p: loss_of(forward(p, x), y).mean())(p)
+        if workers > 1:
+            gradient = jax.lax.pmean(gradient, "workers")
         change, state = optimizer.update(gradient, state, p)
         return optax.apply_updates(p, change), state, loss
 
-    compiled = jax.jit(update, donate_argnums=(0, 1))
     now = [p, optimizer.init(p)]
+    if workers > 1:
+        compiled = jax.pmap(update, "workers", donate_argnums=(0, 1))
+        now = [jax.tree.map(lambda a: jnp.stack([jnp.asarray(a)] * workers), part) for part in now]
+        x, y, p = spread(x, workers), spread(y, workers), None
+    else:
+        compiled = jax.jit(update, donate_argnums=(0, 1))
 
     def step():
         now[0], now[1], loss = compiled(now[0], now[1], x, y)
         loss.block_until_ready()
         jax.block_until_ready(now[0])
 
-    trial.serve(step, sum(a.size for a in jax.tree.leaves(p)), options.batch)
+    trial.serve(step, params, options.batch * workers)
 
 
 if __name__ == "__main__":

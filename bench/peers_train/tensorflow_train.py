@@ -1,4 +1,7 @@
-"""Training steps of TensorFlow, as a tf.function, on one thread."""
+"""Training steps of TensorFlow, as a tf.function, on one thread for each worker.
+
+Several workers: MirroredStrategy over as many logical devices.
+"""
 import os
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
@@ -112,28 +115,47 @@ def model_of(name, batch):
     return resnet(), tf.random.normal((batch, trial.IMAGE, trial.IMAGE, 3)), labels
 
 
+def strategy_of(workers):
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(workers)
+    if workers == 1:
+        return tf.distribute.get_strategy()
+    device, = tf.config.list_physical_devices("CPU")
+    tf.config.set_logical_device_configuration(
+        device, [tf.config.LogicalDeviceConfiguration()] * workers)
+    return tf.distribute.MirroredStrategy(
+        [f"CPU:{i}" for i in range(workers)],
+        cross_device_ops=tf.distribute.ReductionToOneDevice())
+
+
 def main():
     options = trial.parse()
-    tf.config.threading.set_intra_op_parallelism_threads(1)
-    tf.config.threading.set_inter_op_parallelism_threads(1)
-    net, x, y = model_of(options.model, options.batch)
-    optimizer = (tf.keras.optimizers.AdamW(trial.ADAMW_RATE, weight_decay=trial.ADAMW_DECAY)
-                 if options.model.startswith("gpt")
-                 else tf.keras.optimizers.SGD(trial.SGD_RATE, momentum=trial.MOMENTUM))
+    strategy = strategy_of(options.workers)
+    with strategy.scope():
+        net, x, y = model_of(options.model, options.batch)
+        net(x, training=True)
+        optimizer = (tf.keras.optimizers.AdamW(trial.ADAMW_RATE, weight_decay=trial.ADAMW_DECAY)
+                     if options.model.startswith("gpt")
+                     else tf.keras.optimizers.SGD(trial.SGD_RATE, momentum=trial.MOMENTUM))
+        optimizer.build(net.trainable_variables)
     loss_of = (tf.nn.sigmoid_cross_entropy_with_logits if options.model == "dlrm"
                else tf.nn.sparse_softmax_cross_entropy_with_logits)
 
-    @tf.function
     def update():
         with tf.GradientTape() as tape:
             loss = tf.reduce_mean(loss_of(labels=y, logits=net(x, training=True)))
+            loss /= options.workers  # the optimizer sums over workers
         gradient = tape.gradient(loss, net.trainable_variables)
         optimizer.apply_gradients(zip(gradient, net.trainable_variables))
         return loss
 
-    net(x, training=True)
+    @tf.function
+    def step():
+        return strategy.run(update)
+
     params = sum(int(numpy.prod(v.shape)) for v in net.trainable_variables)
-    trial.serve(lambda: update().numpy(), params, options.batch)
+    trial.serve(lambda: [loss.numpy() for loss in strategy.experimental_local_results(step())],
+                params, options.batch * options.workers)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,12 @@
-"""Training steps of PyTorch, eager or with --compile, on one thread."""
+"""Training steps of PyTorch, eager or with --compile, on one thread.
+
+Under torchrun: DistributedDataParallel over Gloo, each process on a core of BENCH_CORES.
+"""
+import datetime
+import os
+
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 
@@ -125,9 +132,27 @@ def product():
     return {"gflops": best, "core": least}
 
 
+class Group:
+    """The processes that torchrun has started."""
+
+    def __init__(self):
+        self.size, rank = int(os.environ["WORLD_SIZE"]), int(os.environ["RANK"])
+        self.first = rank == 0
+        cores = [int(core) for core in os.environ["BENCH_CORES"].split(",")]
+        os.sched_setaffinity(0, {cores[rank % len(cores)]})
+        # asleep while others are measured: no reason to give up
+        dist.init_process_group("gloo", timeout=datetime.timedelta(days=1))
+
+    def agree(self, value):
+        values = [value]
+        dist.broadcast_object_list(values)
+        return values[0]
+
+
 def main():
     options = trial.parse("--compile")
     torch.set_num_threads(1)
+    group = Group() if "WORLD_SIZE" in os.environ else trial.Alone()
     torch.manual_seed(0)
     net, inputs, loss_of = model_of(options.model, options.batch)
     params = list(net.parameters())
@@ -136,6 +161,8 @@ def main():
                                       fused=True)
     else:
         optimizer = torch.optim.SGD(params, lr=trial.SGD_RATE, momentum=trial.MOMENTUM, fused=True)
+    if group.size > 1:
+        net = nn.parallel.DistributedDataParallel(net, gradient_as_bucket_view=True)
     if options.compile:
         net = torch.compile(net)
 
@@ -144,7 +171,10 @@ def main():
         loss_of(net(*inputs)).backward()
         optimizer.step()
 
-    trial.serve(step, sum(p.numel() for p in params), options.batch, {"product": product})
+    trial.serve(step, sum(p.numel() for p in params), options.batch * group.size,
+                {"product": product}, group)
+    if group.size > 1:
+        dist.destroy_process_group()
 
 
 if __name__ == "__main__":

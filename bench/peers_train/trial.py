@@ -1,14 +1,17 @@
 """What the training scripts share: the models' sizes, the timed loop, the talk with train-peers.
 
-Each script is started with --model NAME --batch B, builds the model, trains a few steps, and prints
+Each script is started with --model NAME --batch B (of a worker) --workers N, builds the model and
+trains a few steps. It prints {"first_step": true} after the first, and when it is warm
     {"params": …}
 Then, for each line of standard input, a number of seconds, it trains for so long and prints
     {"samples_per_s": …, "step_ms": … (the median), "steps": …, "params": …, "peak_rss_mb": …,
      "core": … (the part of the time in which it had the core)}
-until standard input ends: `echo 5 | python torch_train.py --model mlp --batch 128`.
+until standard input ends: `echo 5 | python torch_train.py --model mlp --batch 128`. Several workers
+are one process with several devices, or several processes, the first of which has the input.
 """
 import argparse
 import json
+import math
 import resource
 import sys
 import time
@@ -30,21 +33,31 @@ def parse(*flags):
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", choices=["mlp", "resnet:20", *GPT, "dlrm"], required=True)
     parser.add_argument("--batch", type=int, required=True)
+    parser.add_argument("--workers", type=int, default=1)
     for flag in flags:
         parser.add_argument(flag, action="store_true")
     return parser.parse_args()
+
+
+class Alone:
+    """The only process. A group of several has the same members."""
+    size, first = 1, True
+
+    def agree(self, value):
+        """What the first process says, to all."""
+        return value
 
 
 def say(**values):
     print(json.dumps(values), flush=True)
 
 
-def timed(step, seconds):
+def timed(step, seconds, count=0):
     """The median step, the number of steps, the part of the time in which they had the core. step()
-    returns when the step is done."""
+    returns when the step is done. With a count so many steps, however long they take."""
     step()  # what others did meanwhile has emptied the caches
     times, start, used = [], time.perf_counter(), time.process_time()
-    while len(times) < 3 or time.perf_counter() < start + seconds:
+    while len(times) < (count or 3) or not count and time.perf_counter() < start + seconds:
         begin = time.perf_counter()
         step()
         times.append(time.perf_counter() - begin)
@@ -52,16 +65,29 @@ def timed(step, seconds):
     return sorted(times)[len(times) // 2], len(times), core
 
 
-def serve(step, params, batch, others=None):
-    """others: by a word that may stand instead of a number of seconds, functions giving numbers."""
-    for _ in range(WARM_UP):
+def warm_up(step, group):
+    """The time of the last of a few steps."""
+    for i in range(WARM_UP):
+        begin = time.perf_counter()
         step()
-    say(params=params)
-    for line in sys.stdin:
-        word = line.strip()
+        if i == 0 and group.first:
+            say(first_step=True)
+    return time.perf_counter() - begin
+
+
+def serve(step, params, samples, others=None, group=Alone()):
+    """samples: of a step, of all workers. others: by a word that may stand instead of a number of
+    seconds, functions giving numbers."""
+    last = warm_up(step, group)
+    if group.first:
+        say(params=params)
+    while word := group.agree(sys.stdin.readline().strip() if group.first else ""):
         if others and word in others:
             say(**others[word]())
             continue
-        median, steps, core = timed(step, float(word))
-        say(samples_per_s=batch / median, step_ms=median * 1e3, steps=steps, params=params,
-            peak_rss_mb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, core=core)
+        # processes that wait for each other in each step must all take the same number of steps
+        count = group.agree(max(3, math.ceil(float(word) / last))) if group.size > 1 else 0
+        last, steps, core = timed(step, float(word), count)
+        if group.first:
+            say(samples_per_s=samples / last, step_ms=last * 1e3, steps=steps, params=params,
+                peak_rss_mb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, core=core)
