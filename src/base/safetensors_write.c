@@ -120,7 +120,7 @@ static ls_status encode(const json_t *header, void **bytes, size_t *size)
 ls_status lsi_st_header(const lsi_st_tensor *tensors, size_t count, const char *const *metadata,
                         size_t pairs, void **bytes, size_t *size, size_t *data)
 {
-    size_t total;
+    size_t total = 0;
     json_t *header = json_object();
     ls_status status = header ? fill_header(header, tensors, count, metadata, pairs, &total)
                               : lsi_fail(LS_ERR_NOMEM, NULL, WHAT, "no memory for the header");

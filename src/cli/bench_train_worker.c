@@ -67,12 +67,7 @@ static void settle(bench *b)
     for (size_t i = 0; !b->batch; i++)
         if (strncmp(o->model, usual[i].model, strlen(usual[i].model)) == 0)
             b->batch = usual[i].batch * b->workers;
-    b->shards = o->shards;
-    if (!b->shards && b->workers == 1)
-        b->shards = 1;
-    if (!b->shards)
-        for (b->shards = 8; b->shards > b->workers && b->batch % b->shards; b->shards /= 2)
-            ;
+    b->shards = o->shards ? o->shards : b->workers;
 }
 
 static ls_status make_graph(void *arg, ls_graph **out)
