@@ -350,15 +350,19 @@ static ls_status combine_table(lsi_replica *r, table *t, const inputs *in)
 {
     lsi_tree_plan plan;
     lsi_tree_node out[LSI_TREE_MAX_NODES];
-    size_t total = 0;
-    for (int i = 0; i < in->n; i++)
-        total += in->lists[i].n;
-    LSI_TRY(merged_room(t, total));
-    lsi_tree_merge_plan(r->layout.leaves, in->nodes, in->n, out, &plan);
-    merge_rows(r, t, &plan, in->lists, in->n, row_is_ours, &t->merged);
+    const rows *sum = &in->lists[0]; /* of one worker alone: there is nothing to merge */
+    if (in->n > 1 || r->domain.members > 1) {
+        size_t total = 0;
+        for (int i = 0; i < in->n; i++)
+            total += in->lists[i].n;
+        LSI_TRY(merged_room(t, total));
+        lsi_tree_merge_plan(r->layout.leaves, in->nodes, in->n, out, &plan);
+        merge_rows(r, t, &plan, in->lists, in->n, row_is_ours, &t->merged);
+        sum = &t->merged;
+    }
     if (!r->optimizer)
         return LS_OK;
-    const ls_sparse_grad grad = {t->merged.n, t->width, t->merged.ids, t->merged.values};
+    const ls_sparse_grad grad = {sum->n, t->width, sum->ids, sum->values};
     return ls_optimizer_sparse(r->optimizer, t->param, &grad);
 }
 
