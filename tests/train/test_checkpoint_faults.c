@@ -161,7 +161,8 @@ static void test_kill(void **ignored)
             }
         }
         random = random * 1664525u + 1013904223u;
-        usleep(500 + (random >> 16) % 20000);
+        const unsigned patience = step ? 1 : 1 + (unsigned)rounds; /* until one was saved */
+        usleep((500 + (random >> 16) % 20000) * patience);
         kill(child, SIGKILL);
         assert_int_equal(waitpid(child, NULL, 0), child);
         lsi_checkpoint c;
