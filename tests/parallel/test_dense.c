@@ -1,5 +1,6 @@
-/* Sparse gradients against dense ones: tables of a dlrm, trained by the engine through lists of rows
- * on several layouts, have the bits of a plain loop that sums whole tables and updates every row.
+/* Sparse gradients against dense ones: tables of a dlrm, trained by the engine through lists of
+ * rows on several layouts, have the bits of a plain loop that sums whole tables and updates every
+ * row.
  */
 #include "ranks.h"
 
