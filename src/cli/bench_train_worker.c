@@ -214,18 +214,18 @@ static double pss_mb(void)
     return kb / 1024;
 }
 
-static ls_status step(bench *b)
+static ls_status step(bench *b, lsi_step_result *result)
 {
     b->turn = (b->turn + 1) % b->pools;
-    return lsi_engine_step(b->engine, (uint64_t)b->batch, fill, b, NULL);
+    return lsi_engine_step(b->engine, (uint64_t)b->batch, fill, b, result);
 }
 
-/* Worker 0 says whether there is time for more; all stop after the same step. */
+/* Worker 0 says whether there is time for more, every few steps; all stop after the same one. */
 static ls_status go_on(const bench *b, long n, double end, int *more)
 {
+    if (b->workers > 1 && n % 4)
+        return LS_OK;
     *more = n < STEPS_MAX && (n < 3 || lsi_now() < end);
-    if (b->workers == 1 || n % 4)
-        return n % 4 && b->workers > 1 ? (*more = 1, LS_OK) : LS_OK;
     return ls_broadcast(b->comm, more, 1, LS_I32, 0);
 }
 
@@ -238,15 +238,14 @@ static ls_status measure(bench *b, figures *f)
     long n = 0;
     int more = 1;
     for (int i = 0; i < WARM_UP && status == LS_OK; i++)
-        status = step(b);
+        status = step(b, NULL);
     ls_graph_profile(b->graph, b->o->profile);
     const double end = lsi_now() + b->o->seconds;
     cpu = cpu_time();
     while (status == LS_OK && (status = go_on(b, n, end, &more)) == LS_OK && more) {
-        lsi_step_result result;
+        lsi_step_result result = {0};
         last = lsi_now();
-        b->turn = (b->turn + 1) % b->pools;
-        status = lsi_engine_step(b->engine, (uint64_t)b->batch, fill, b, &result);
+        status = step(b, &result);
         times[n++] = lsi_now() - last;
         f->wait_s += result.waited;
         f->exchanged_s += result.exchanged;
