@@ -36,13 +36,14 @@ struct lsi_sparse_set {
     table *tables;
     int n;
     int *table_of; /* [n_params], -1: dense */
+    /* A member's memory: of the leader, how far from here `gathered` lies; then the tables. */
     char *mine, **of;
     size_t bytes;
     float *zeros;          /* a row of the widest table */
     struct inputs *inputs; /* [n] all lists of each table */
     void *gathered;        /* leader, several domains: everybody's lists, one after the other */
-    size_t gathered_room;
-    int32_t *owned; /* ids to touch */
+    size_t gathered_room, *counts; /* counts: bytes of each domain */
+    int32_t *owned;                /* ids to touch */
     size_t owned_room;
 };
 
@@ -111,6 +112,7 @@ ls_status lsi_sparse_open(lsi_replica *r, const lsi_replica_setup *setup)
         !(s->of = calloc((size_t)r->domain.members, sizeof *s->of)))
         return out_of_memory();
     size_t widest = 1;
+    s->bytes = 64;
     for (int p = 0; p < r->n_params; p++) {
         s->table_of[p] = -1;
         if (r->params[p].sparse)
@@ -120,7 +122,8 @@ ls_status lsi_sparse_open(lsi_replica *r, const lsi_replica_setup *setup)
         widest = s->tables[i].width > widest ? s->tables[i].width : widest;
     s->zeros = calloc(widest, sizeof *s->zeros);
     s->inputs = calloc((size_t)s->n + 1, sizeof *s->inputs);
-    if (!s->zeros || !s->inputs)
+    s->counts = calloc((size_t)r->domain.count, sizeof *s->counts);
+    if (!s->zeros || !s->inputs || !s->counts)
         return out_of_memory();
     void *memory;
     LSI_TRY(lsi_domain_alloc(&r->domain, s->bytes, &memory));
@@ -145,6 +148,7 @@ void lsi_sparse_close(lsi_replica *r)
     free(s->of);
     free(s->zeros);
     free(s->inputs);
+    free(s->counts);
     lsi_domain_free(&r->domain, s->gathered);
     free(s->owned);
     free(s);
@@ -284,42 +288,41 @@ static ls_status gathered_room(lsi_replica *r, size_t bytes)
     return LS_OK;
 }
 
-/* Everybody's lists to everybody, through the leaders. *all is memory of the leader, shared. */
-static ls_status gather(lsi_replica *r, char **all)
+/* The leader's part: all lists of all domains into its memory. */
+static ls_status gather(lsi_replica *r)
 {
     lsi_domain *d = &r->domain;
     lsi_sparse_set *s = r->sparse;
     lsi_tree_node nodes[LSI_TREE_MAX_NODES];
-    void **addresses = calloc((size_t)d->members, sizeof *addresses);
-    size_t *counts = calloc((size_t)d->count, sizeof *counts), mine = 0, total = 0, before = 0;
-    ls_status status = addresses && counts ? LS_OK : out_of_memory();
+    size_t mine = 0, total = 0, before = 0;
     for (int m = 0; m < d->members; m++)
         for (int k = nodes_of(r, d->first[d->index] + m, nodes) - 1; k >= 0; k--)
             for (int i = 0; i < s->n; i++)
                 mine += packed_bytes(r, &s->tables[i], m, k);
-    if (status == LS_OK && d->leaders) {
-        status = ls_allgather(d->leaders, &mine, counts, 1, LS_I64);
-        for (int i = 0; i < d->count; i++) {
-            before += i < d->index ? counts[i] : 0;
-            total += counts[i];
-        }
-        if (status == LS_OK && total > s->gathered_room)
-            status = gathered_room(r, total);
-        if (status == LS_OK) {
-            pack(r, (char *)s->gathered + before);
-            status = ls_allgatherv(d->leaders, LS_IN_PLACE, s->gathered, counts, LS_U8);
-        }
+    LSI_TRY(ls_allgather(d->leaders, &mine, s->counts, 1, LS_I64));
+    for (int i = 0; i < d->count; i++) {
+        before += i < d->index ? s->counts[i] : 0;
+        total += s->counts[i];
     }
-    if (status == LS_OK)
-        status = lsi_domain_share(d, s->gathered, addresses);
-    if (status == LS_OK)
-        *all = addresses[0];
-    free(addresses);
-    free(counts);
-    return status;
+    if (total > s->gathered_room)
+        LSI_TRY(gathered_room(r, total));
+    pack(r, (char *)s->gathered + before);
+    LSI_TRY(ls_allgatherv(d->leaders, LS_IN_PLACE, s->gathered, s->counts, LS_U8));
+    *(int64_t *)s->mine = (char *)s->gathered - s->mine;
+    return LS_OK;
 }
 
-static void find_inputs(const lsi_replica *r, char *gathered, inputs *in)
+/* Where they lie, for every member. Blocks. */
+static ls_status gathered(lsi_replica *r, char **all)
+{
+    if (r->domain.leaders)
+        LSI_TRY(gather(r));
+    LSI_TRY(lsi_domain_meet(&r->domain));
+    *all = r->sparse->of[0] + *(const int64_t *)r->sparse->of[0];
+    return LS_OK;
+}
+
+static void find_inputs(const lsi_replica *r, char *all, inputs *in)
 {
     const lsi_domain *d = &r->domain;
     const lsi_sparse_set *s = r->sparse;
@@ -332,11 +335,11 @@ static void find_inputs(const lsi_replica *r, char *gathered, inputs *in)
             for (int i = 0; i < s->n; i++) {
                 const table *t = &s->tables[i];
                 rows l;
-                if (gathered) {
-                    l.n = *(size_t *)gathered;
-                    l.ids = (int32_t *)(gathered + 64);
+                if (all) {
+                    l.n = *(size_t *)all;
+                    l.ids = (int32_t *)(all + 64);
                     l.values = (float *)(l.ids + l.n);
-                    gathered += 64 + up(l.n * (1 + t->width) * sizeof(float));
+                    all += 64 + up(l.n * (1 + t->width) * sizeof(float));
                 } else {
                     l = list_of(r, t, w, k);
                 }
@@ -369,10 +372,10 @@ static ls_status combine_table(lsi_replica *r, table *t, const inputs *in)
 ls_status lsi_sparse_combine(lsi_replica *r)
 {
     lsi_sparse_set *s = r->sparse;
-    char *gathered = NULL;
+    char *all = NULL;
     if (r->domain.count > 1)
-        LSI_TRY(gather(r, &gathered));
-    find_inputs(r, gathered, s->inputs);
+        LSI_TRY(gathered(r, &all));
+    find_inputs(r, all, s->inputs);
     for (int i = 0; i < s->n; i++)
         LSI_TRY(combine_table(r, &s->tables[i], &s->inputs[i]));
     return LS_OK;

@@ -140,7 +140,7 @@ static void test_terminal(void **ignored)
     assert_true(n > 0);
     text[n] = 0;
     const int drawn = count(text, "loss");
-    assert_true(drawn >= 15 && drawn <= 23); /* ten a second, and one evaluation */
+    assert_true(drawn >= 3 && drawn <= 23); /* ten a second at most, and one evaluation */
     for (char *line = strtok(text, "\r\n"); line; line = strtok(NULL, "\r\n")) {
         const char *shown = strncmp(line, "\x1b[K", 3) ? line : line + 3;
         if (!strstr(shown, "validation"))
