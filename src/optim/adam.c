@@ -44,7 +44,7 @@ static ls_status idle(ls_optimizer *o, const lsi_optim_param *param, size_t rows
 {
     lsi_adam adam = constants(o, param);
     adam.number = last;
-    return o->device->k->adam_idle(o->device, &adam, rows, row, LSI_HISTORY,
+    return o->device->k->adam_idle(o->device, &adam, rows, row, LSI_RATES,
                                    o->history->adam + lsi_history_window(last), param->width,
                                    o->array[0], o->array[1], params);
 }

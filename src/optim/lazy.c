@@ -6,8 +6,8 @@
  *
  * 1. stamps[row] is the step up to which a row is up to date. A row with stamp s differs from the
  *    dense result of step t by t - s updates with a gradient of zero, and by nothing else.
- * 2. No stamp is older than LSI_HISTORY steps: in every step a slice of each table is brought up to
- *    date, another one each time, so that LSI_HISTORY - 1 steps go over all of it. It depends on
+ * 2. No stamp is older than LSI_RATES steps: in every step a slice of each table is brought up to
+ *    date, another one each time, so that LSI_RATES - 1 steps go over all of it. It depends on
  *    the step alone, not on who updates which blocks.
  * 3. Rows are independent: callers with different rows do not meet, a stamp is written by whoever
  *    brings the row up to date.
@@ -26,9 +26,9 @@ void lsi_history_keep(ls_optimizer *o)
     lsi_history *h = o->history;
     if (!h)
         return;
-    const size_t i = (size_t)(o->step + 1) & (LSI_HISTORY - 1);
-    h->lr[i] = h->lr[i + LSI_HISTORY] = o->rate;
-    h->adam[i] = h->adam[i + LSI_HISTORY] = lsi_adam_rate_at(&o->adam);
+    const size_t i = (size_t)(o->step + 1) & (LSI_RATES - 1);
+    h->lr[i] = h->lr[i + LSI_RATES] = o->rate;
+    h->adam[i] = h->adam[i + LSI_RATES] = lsi_adam_rate_at(&o->adam);
 }
 
 /* Rows of a parameter on their way to step number `last`. Their memory is asked for when they are
@@ -61,7 +61,7 @@ static ls_status add(batch *b, size_t row)
     const uint32_t missed = (uint32_t)b->last - *stamp;
     if (missed == 0)
         return LS_OK;
-    if (missed > LSI_HISTORY) {
+    if (missed > LSI_RATES) {
         LSI_TRY(run(b)); /* those that are stamped already */
         return lsi_fail(LS_ERR_INVALID, "update every block in every step", "optimizer",
                         "row %zu of parameter %s has missed %u steps: more than are remembered",
@@ -115,14 +115,21 @@ ls_status ls_optimizer_flush(ls_optimizer *o, float *params)
     return LS_OK;
 }
 
-/* Of rows [first, last) the slice whose turn it is in step number `step`. */
+void lsi_lazy_slice(const lsi_optim_param *param, size_t first, size_t last, uint64_t step,
+                    size_t *from, size_t *to)
+{
+    const size_t turns = LSI_RATES - 1, slice = (param->rows + turns - 1) / turns;
+    *from = (size_t)(step % turns) * slice;
+    *to = *from + slice;
+    *from = *from > first ? *from : first;
+    *to = *to < last ? *to : last;
+}
+
 static ls_status sweep(ls_optimizer *o, const lsi_optim_param *param, size_t first, size_t last,
                        uint64_t step, float *params)
 {
-    const size_t turns = LSI_HISTORY - 1, slice = (param->rows + turns - 1) / turns;
-    size_t from = (size_t)(step % turns) * slice, to = from + slice;
-    from = from > first ? from : first;
-    to = to < last ? to : last;
+    size_t from, to;
+    lsi_lazy_slice(param, first, last, step, &from, &to);
     batch b = {.o = o, .param = param, .params = params, .last = step};
     LSI_TRY(add_range(&b, from, to));
     return run(&b);

@@ -83,12 +83,12 @@ typedef struct lsi_optim_ops {
 extern const lsi_optim_ops lsi_optim_sgd, lsi_optim_adam, lsi_optim_adamw, lsi_optim_lars,
     lsi_optim_lamb;
 
-/* Rates of the latest steps, for rows that missed them. Each is kept twice, LSI_HISTORY apart, so
- * that any window of up to LSI_HISTORY steps is contiguous. */
-#define LSI_HISTORY ((size_t)1024) /* a power of two */
+/* Rates of the latest steps, for rows that missed them. Each is kept twice, LSI_RATES apart, so
+ * that any window of up to LSI_RATES steps is contiguous. */
+#define LSI_RATES ((size_t)1024) /* a power of two */
 typedef struct lsi_history {
-    float lr[2 * LSI_HISTORY];
-    lsi_adam_rate adam[2 * LSI_HISTORY];
+    float lr[2 * LSI_RATES];
+    lsi_adam_rate adam[2 * LSI_RATES];
 } lsi_history;
 
 struct ls_optimizer {
@@ -128,6 +128,23 @@ ls_status lsi_schedule_check(const ls_optim_config *config, ls_optim_config *out
 /* phases.c: the first parameter that ends after element `at`; count when there is none. */
 int lsi_optim_find(const ls_optimizer *optimizer, size_t at);
 
+/* Go on after `step` steps with state that is there already: rows stay as old as they are, and the
+ * rates that they missed are known again. */
+void lsi_optimizer_seek(ls_optimizer *optimizer, uint64_t step);
+/* Does measuring in this round change the state? */
+int lsi_optimizer_directs(const ls_optimizer *optimizer, int round);
+
+/* undo.c: keep all that an update (or measuring) of blocks [first, last) will change, in memory with
+ * lsi_undo_room(last - first); or rows that will be touched, as many as lsi_undo_rows says; and put
+ * it back. Gradients of sparse parameters must have been given. */
+size_t lsi_undo_room(const ls_optimizer *optimizer, size_t blocks);
+size_t lsi_undo_rows(const ls_optimizer *optimizer, int index, size_t room);
+void lsi_undo_save(const ls_optimizer *optimizer, const float *params, size_t first, size_t last,
+                   void *memory);
+void lsi_undo_save_rows(const ls_optimizer *optimizer, const float *params, int index,
+                        const int32_t *ids, size_t n, void *memory);
+void lsi_undo_restore(ls_optimizer *optimizer, float *params, const void *memory);
+
 /* norms.c: the balanced binary tree over n values. */
 double lsi_optim_tree(const double *values, size_t n);
 /* The piece that holds element `at` of this parameter. */
@@ -156,12 +173,15 @@ ls_status lsi_rows_given(const lsi_optim_param *param);
  * it, and a few others are brought up to date, so that none is older than the history. */
 ls_status lsi_lazy_update(ls_optimizer *optimizer, const lsi_optim_param *param, size_t from,
                           size_t to, float *params);
+/* Of its rows [first, last) the slice that is brought up to date in step number `step`. */
+void lsi_lazy_slice(const lsi_optim_param *param, size_t first, size_t last, uint64_t step,
+                    size_t *from, size_t *to);
 /* Keep the rates of the step that was begun. */
 void lsi_history_keep(ls_optimizer *optimizer);
-/* Where the rates of the LSI_HISTORY steps up to step number `last` begin. */
+/* Where the rates of the LSI_RATES steps up to step number `last` begin. */
 static inline size_t lsi_history_window(uint64_t last)
 {
-    return (size_t)(last + 1) & (LSI_HISTORY - 1);
+    return (size_t)(last + 1) & (LSI_RATES - 1);
 }
 
 #endif

@@ -53,6 +53,19 @@ ls_status ls_optimizer_begin(ls_optimizer *o, float scale)
     return LS_OK;
 }
 
+void lsi_optimizer_seek(ls_optimizer *o, uint64_t step)
+{
+    if (o->history)
+        for (o->step = step > LSI_RATES ? step - LSI_RATES : 0; o->step < step; o->step++)
+            (void)ls_optimizer_begin(o, 1);
+    o->step = step;
+}
+
+int lsi_optimizer_directs(const ls_optimizer *o, int round)
+{
+    return (o->rounds[round] & LSI_SUM_BIT(LSI_SUM_DIRECTION)) != 0;
+}
+
 static ls_status update_run(ls_optimizer *o, const lsi_optim_param *param, size_t at, size_t n,
                             const float *g, void *arg)
 {

@@ -43,7 +43,7 @@ static ls_status idle(ls_optimizer *o, const lsi_optim_param *param, size_t rows
 {
     lsi_sgd sgd = constants(o, param);
     sgd.number = last;
-    return o->device->k->sgd_idle(o->device, &sgd, rows, row, LSI_HISTORY,
+    return o->device->k->sgd_idle(o->device, &sgd, rows, row, LSI_RATES,
                                   o->history->lr + lsi_history_window(last), param->width,
                                   o->arrays ? o->array[0] : NULL, params);
 }

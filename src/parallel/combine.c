@@ -14,7 +14,8 @@
 #include "coll/algorithm.h"
 #include "parallel/replica.h"
 
-static void merge(const lsi_replica *r, size_t from, size_t to)
+/* Into the leader's vectors; into `sums`, of the whole batch, if it is not NULL. */
+static void merge(const lsi_replica *r, size_t from, size_t to, float *sums)
 {
     const lsi_layout *l = &r->layout;
     const void *in[LSI_TREE_MAX_LEAVES];
@@ -23,17 +24,35 @@ static void merge(const lsi_replica *r, size_t from, size_t to)
         in[i] = lsi_vector(r, l->in[i].member, l->in[i].vector) + from;
     for (int k = 0; k < l->n_out; k++)
         out[k] = lsi_vector(r, 0, k) + from;
+    if (sums)
+        out[0] = sums;
     lsi_tree_merge_run(&l->plan, LS_F32, LS_SUM, in, out, to - from);
+}
+
+/* Are the member's own vectors the sums already? */
+static int needs_no_sum(const lsi_replica *r)
+{
+    return r->domain.members == 1 && r->layout.n_in == r->layout.n_out;
 }
 
 void lsi_combine_range(lsi_replica *r, size_t from, size_t to)
 {
-    const lsi_layout *l = &r->layout;
-    if (r->domain.members == 1 && l->n_in == l->n_out)
-        return; /* its own vectors are the sums */
+    if (needs_no_sum(r))
+        return;
     size_t a, b;
     for (size_t at = from; lsi_dense_run(r, at, to, &a, &b); at = b)
-        merge(r, a, b);
+        merge(r, a, b, NULL);
+}
+
+const float *lsi_combine_run(lsi_replica *r, size_t first, size_t last)
+{
+    const size_t from = first * LS_OPTIM_BLOCK, to = last * LS_OPTIM_BLOCK;
+    size_t a, b;
+    if (r->domain.count > 1 || needs_no_sum(r))
+        return lsi_vector(r, 0, 0);
+    for (size_t at = from; lsi_dense_run(r, at, to, &a, &b); at = b)
+        merge(r, a, b, r->sums + (a - from));
+    return (const float *)((uintptr_t)r->sums - from * sizeof(float));
 }
 
 /* ---- several domains ------------------------------------------------------------------------ */
@@ -180,12 +199,17 @@ static ls_status exchange_tails(lsi_replica *r)
     return lsi_domain_wait(&r->domain, &request);
 }
 
+void lsi_combine_tails(lsi_replica *r)
+{
+    void *out = r->totals;
+    merge_tails(r, &out);
+}
+
 ls_status lsi_combine_finish(lsi_replica *r)
 {
     if (r->domain.count == 1) {
-        void *out = r->totals;
         LSI_TRY(lsi_domain_meet(&r->domain));
-        merge_tails(r, &out);
+        lsi_combine_tails(r);
         return LS_OK;
     }
     LSI_TRY(reduce_all(r));

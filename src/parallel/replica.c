@@ -5,65 +5,12 @@
 #include <string.h>
 
 #include "base/status.h"
+#include "optim/optimizer.h"
 #include "parallel/sparse.h"
 
 #define BUCKET_BYTES ((size_t)4 << 20)
-#define PAGE ((size_t)4096)
 
 /* ---- opening -------------------------------------------------------------------------------- */
-
-/* Vectors that a member needs, and the leader for the domain's sums, whatever the batch's size. */
-static int vectors_needed(const lsi_domain *d, int shards, int together)
-{
-    int room = 1;
-    for (int leaves = 1; leaves <= shards; leaves++) {
-        lsi_tree_node nodes[LSI_TREE_MAX_NODES];
-        int domain_first = 0, first = 0, end = 0;
-        for (int m = 0; m < d->members; m++) {
-            lsi_cut_range(leaves, d->workers, d->first[d->index] + m, &first, &end);
-            if (m == 0)
-                domain_first = first;
-            const int needed = together ? end - first : lsi_fold_room(leaves, first, end);
-            room = needed > room ? needed : room;
-        }
-        const int sums = lsi_tree_nodes(leaves, domain_first, end, nodes);
-        room = sums > room ? sums : room;
-    }
-    return room;
-}
-
-static ls_status open_memory(lsi_replica *r)
-{
-    lsi_domain *d = &r->domain;
-    const size_t tails = (size_t)r->room * r->tails * sizeof(double);
-    r->tail_at = sizeof(lsi_counters);
-    r->vector_at = (r->tail_at + tails + PAGE - 1) / PAGE * PAGE;
-    r->vector_bytes = r->elements * sizeof(float);
-    r->of = calloc((size_t)d->members, sizeof *r->of);
-    r->totals = calloc(r->tails, sizeof *r->totals);
-    void **all = calloc((size_t)d->members, sizeof *all), *memory = NULL;
-    ls_status status = LS_OK;
-    if (!r->of || !r->totals || !all)
-        status = lsi_fail(LS_ERR_NOMEM, NULL, "replica", "out of memory");
-    if (status == LS_OK)
-        status = lsi_domain_alloc(d, r->vector_at + (size_t)r->room * r->vector_bytes, &memory);
-    r->mine = memory;
-    if (status == LS_OK)
-        status = lsi_domain_share(d, memory, all);
-    for (int m = 0; status == LS_OK && m < d->members; m++)
-        r->of[m] = all[m];
-    memory = NULL;
-    if (status == LS_OK && d->member == 0)
-        status = lsi_domain_alloc(d, r->elements * sizeof(float) + r->state_bytes, &memory);
-    if (d->member == 0)
-        r->weights = memory;
-    if (status == LS_OK)
-        status = lsi_domain_share(d, memory, all);
-    if (status == LS_OK)
-        r->weights = all[0];
-    free(all);
-    return status;
-}
 
 static ls_status open_optimizer(lsi_replica *r, const lsi_replica_setup *setup)
 {
@@ -96,19 +43,16 @@ static ls_status open_parts(lsi_replica *r, const lsi_replica_setup *setup)
     r->elements = r->blocks * LS_OPTIM_BLOCK;
     r->tails = LSI_TAIL_FREE + setup->tails;
     r->together = setup->together && r->domain.count > 1;
-    r->room = vectors_needed(&r->domain, r->shards, r->together);
     r->params = calloc((size_t)r->n_params + 1, sizeof *r->params);
     r->is_ready = calloc((size_t)r->n_params + 1, 1);
     if (!r->params || !r->is_ready)
         return lsi_fail(LS_ERR_NOMEM, NULL, "replica", "out of memory");
     memcpy(r->params, setup->params, (size_t)r->n_params * sizeof *r->params);
     LSI_TRY(open_optimizer(r, setup));
-    LSI_TRY(open_memory(r));
+    LSI_TRY(lsi_memory_open(r, setup));
     if (r->optimizer)
         ls_optimizer_bind(r->optimizer, (char *)r->weights + r->elements * sizeof(float));
     LSI_TRY(lsi_buckets_make(r, setup->bucket_bytes ? setup->bucket_bytes : BUCKET_BYTES));
-    if (setup->sparse_rows)
-        LSI_TRY(lsi_sparse_open(r, setup));
     return lsi_layout_make(r, lsi_cut_shards(setup->batch, r->shards));
 }
 
@@ -132,17 +76,12 @@ void lsi_replica_close(lsi_replica *r)
 {
     if (!r)
         return;
-    lsi_sparse_close(r);
     ls_optimizer_destroy(r->optimizer);
-    if (r->domain.member == 0)
-        lsi_domain_free(&r->domain, r->weights);
-    lsi_domain_free(&r->domain, r->mine);
+    lsi_memory_close(r);
     lsi_domain_close(&r->domain);
     free(r->layout.spans);
     free(r->buckets);
     free(r->requests);
-    free(r->of);
-    free(r->totals);
     free(r->is_ready);
     free(r->params);
     free(r);
@@ -177,6 +116,7 @@ ls_status lsi_replica_begin(lsi_replica *r, uint64_t samples)
     r->buckets_reduced = r->buckets_started = r->buckets_done = 0;
     r->domain.waited = r->exchange_from = r->exchange_to = r->exposed = 0;
     lsi_fold_begin(&r->fold, leaves, r->first_shard);
+    lsi_transaction_begin(r);
     return LS_OK;
 }
 
@@ -312,12 +252,11 @@ void lsi_replica_done(lsi_replica *r)
 
 /* ---- the update ----------------------------------------------------------------------------- */
 
-/* This member's next blocks at or after *first; 0: none left. */
-static int own_run(const lsi_replica *r, size_t *first, size_t *last)
+int lsi_own_run(const lsi_replica *r, size_t *first, size_t *last)
 {
     const size_t members = (size_t)r->domain.members, member = (size_t)r->domain.member;
     size_t group = (*first + LSI_OWN_BLOCKS - 1) / LSI_OWN_BLOCKS;
-    while (group % members != member)
+    while (!r->owns_all && group % members != member)
         group++;
     *first = group * LSI_OWN_BLOCKS;
     if (*first >= r->blocks)
@@ -326,21 +265,34 @@ static int own_run(const lsi_replica *r, size_t *first, size_t *last)
     return 1;
 }
 
-/* Sums of our blocks, if they do not stand there already. */
-static void combine_run(lsi_replica *r, size_t first, size_t last)
+/* Their sums into the leader's vector, if they do not stand there already. */
+static void combine_blocks(lsi_replica *r, size_t first, size_t last)
 {
     if (r->domain.count == 1)
         lsi_combine_range(r, first * LS_OPTIM_BLOCK, last * LS_OPTIM_BLOCK);
 }
 
-static ls_status measure_runs(lsi_replica *r, int round)
+static void combine_own(lsi_replica *r)
 {
     size_t last;
-    for (size_t first = 0; own_run(r, &first, &last); first = last) {
+    for (size_t first = 0; lsi_own_run(r, &first, &last); first = last)
+        combine_blocks(r, first, last);
+}
+
+static ls_status measure(lsi_replica *r, int round)
+{
+    const int changes = lsi_optimizer_directs(r->optimizer, round);
+    size_t last;
+    if (changes) { /* all sums stand before that */
         if (round == 0)
-            combine_run(r, first, last);
-        LSI_TRY(ls_optimizer_measure(r->optimizer, round, r->weights, lsi_vector(r, 0, 0), first,
-                                     last));
+            combine_own(r);
+        LSI_TRY(lsi_domain_meet(&r->domain));
+        lsi_transaction_change(r);
+    }
+    for (size_t first = 0; lsi_own_run(r, &first, &last); first = last) {
+        if (round == 0 && !changes)
+            combine_blocks(r, first, last);
+        LSI_TRY(lsi_transaction_measure(r, round, first, last));
     }
     LSI_TRY(lsi_domain_meet(&r->domain));
     return ls_optimizer_combine(r->optimizer, round);
@@ -349,36 +301,45 @@ static ls_status measure_runs(lsi_replica *r, int round)
 static ls_status update(lsi_replica *r, float scale)
 {
     const int rounds = ls_optimizer_rounds(r->optimizer);
+    size_t last;
     LSI_TRY(ls_optimizer_begin(r->optimizer, scale));
     for (int round = 0; round < rounds; round++)
-        LSI_TRY(measure_runs(r, round));
-    size_t last;
-    for (size_t first = 0; own_run(r, &first, &last); first = last) {
-        if (!rounds)
-            combine_run(r, first, last);
-        LSI_TRY(ls_optimizer_update(r->optimizer, r->weights, lsi_vector(r, 0, 0), first, last));
+        LSI_TRY(measure(r, round));
+    lsi_transaction_change(r);
+    for (size_t first = 0; lsi_own_run(r, &first, &last); first = last) {
+        const float *sums = rounds ? lsi_vector(r, 0, 0) : lsi_combine_run(r, first, last);
+        LSI_TRY(lsi_transaction_update(r, sums, first, last));
     }
     ls_optimizer_end(r->optimizer);
     return LS_OK;
 }
 
-ls_status lsi_replica_sync(lsi_replica *r)
+ls_status lsi_replica_combine(lsi_replica *r)
 {
     LSI_TRY(lsi_combine_finish(r));
     const double count = r->totals[LSI_TAIL_COUNT];
     if (!(count > 0))
         return lsi_fail(LS_ERR_INVALID, "look at the data", "training step",
                         "nothing in the batch counts: %g samples or tokens", count);
+    return LS_OK;
+}
+
+ls_status lsi_replica_update(lsi_replica *r)
+{
     if (r->sparse)
         LSI_TRY(lsi_sparse_combine(r));
-    if (r->optimizer) {
-        LSI_TRY(update(r, (float)(1 / count)));
-    } else {
-        size_t last;
-        for (size_t first = 0; own_run(r, &first, &last); first = last)
-            combine_run(r, first, last);
-    }
+    if (r->optimizer)
+        LSI_TRY(update(r, (float)(1 / r->totals[LSI_TAIL_COUNT])));
+    else
+        combine_own(r);
     LSI_TRY(lsi_domain_meet(&r->domain));
+    lsi_transaction_end(r);
     r->syncs++;
     return LS_OK;
+}
+
+ls_status lsi_replica_sync(lsi_replica *r)
+{
+    LSI_TRY(lsi_replica_combine(r));
+    return lsi_replica_update(r);
 }

@@ -29,13 +29,14 @@
 
 #include "parallel/cut.h"
 #include "parallel/domain.h"
+#include "parallel/vault.h"
 #include <lockstep/optim.h>
 
 #define LSI_OWN_BLOCKS 4 /* blocks that a member takes at a time */
 #define LSI_EXCHANGES 4  /* buckets under way between domains */
 
 /* Entries of the tail that every step has; what follows is the caller's. */
-enum { LSI_TAIL_LOSS, LSI_TAIL_COUNT, LSI_TAIL_STOP, LSI_TAIL_FREE };
+enum { LSI_TAIL_LOSS, LSI_TAIL_COUNT, LSI_TAIL_STOP, LSI_TAIL_CHANGE, LSI_TAIL_FREE };
 
 /* Gradients that travel together: elements [from, to), all of them dense. */
 typedef struct lsi_bucket {
@@ -48,6 +49,9 @@ typedef struct lsi_bucket {
 typedef struct lsi_counters {
     _Alignas(128) _Atomic uint64_t ready; /* buckets whose sums over its range are complete */
     _Atomic uint64_t reduced;             /* buckets whose segment it has summed */
+    /* in a vault: transaction.c */
+    _Atomic uint64_t begun; /* number of the latest step whose update it has begun */
+    _Atomic uint64_t undo;  /* what is kept at undo_at: LSI_UNDO_…; 0: nothing */
 } lsi_counters;
 
 /* Who brings what into the sums of the domain, for a batch with this many shards. */
@@ -74,13 +78,18 @@ typedef struct lsi_replica {
     size_t blocks, tails;
     ls_optimizer *optimizer; /* NULL: none; its state lies in the domain */
 
-    /* memory of the domain */
-    char *mine; /* this member's: progress, tails, vectors */
-    char **of;  /* [members] likewise of each */
-    size_t tail_at, vector_at, vector_bytes;
+    /* memory of the domain: on a heap, or in a vault */
+    lsi_vault *vault; /* NULL: on a heap, and nothing outlives a failure; borrowed */
+    int slot;         /* of this member in the vault */
+    int *slots;       /* [members] likewise of each */
+    char *mine;       /* this member's: counters, tails, vectors, rows, what can be undone */
+    char **of;        /* [members] likewise of each */
+    size_t tail_at, vector_at, vector_bytes, rows_at, undo_at, undo_bytes, slot_bytes;
+    int owns_all;   /* of all blocks, whoever the members are: recover.c */
     int room;       /* vectors of a member */
     float *weights; /* the leader's; the state of the optimizer lies behind them */
     size_t state_bytes;
+    float *sums; /* [LSI_OWN_BLOCKS blocks] scratch: what a run is updated with */
 
     lsi_bucket *buckets;
     int n_buckets;
@@ -105,6 +114,14 @@ typedef struct lsi_replica {
     double *totals;                    /* [tails] of the latest sync */
 } lsi_replica;
 
+/* Who has the vault of a domain. `get` finds it, or makes it if `make` is set; members that do not
+ * make it ask after the one that does has got it. The vault stays the keeper's. */
+typedef struct lsi_keeper {
+    void *arg;
+    int slot, slots; /* of this worker, and in all */
+    ls_status (*get)(void *arg, const lsi_vault_shape *shape, int make, lsi_vault **out);
+} lsi_keeper;
+
 typedef struct lsi_replica_setup {
     int shards;
     const ls_param_info *params;
@@ -116,6 +133,8 @@ typedef struct lsi_replica_setup {
     uint64_t batch;                   /* most samples of a step */
     const size_t *sparse_rows; /* [n_params] most rows of one shard's gradient; NULL: none sparse */
     int together;              /* with several domains: shards are computed side by side */
+    const lsi_keeper *keeper;  /* NULL: memory that ends with the group */
+    size_t buffers;            /* elements of statistics to be kept in the vault */
 } lsi_replica_setup;
 
 /* Collective: memory, optimizer, buckets. Weights are zeros. */
@@ -141,7 +160,11 @@ double *lsi_replica_tail(const lsi_replica *r);
 void lsi_replica_ready(lsi_replica *r, int index);
 /* The shard is complete (together: all are). */
 void lsi_replica_done(lsi_replica *r);
-/* Combine and update. Collective, blocks. Totals of the tail are in r->totals then. */
+/* Combine: totals of the tail are in r->totals then. Collective, blocks. */
+ls_status lsi_replica_combine(lsi_replica *r);
+/* Update the weights with what was combined. Collective, blocks. */
+ls_status lsi_replica_update(lsi_replica *r);
+/* Both. */
 ls_status lsi_replica_sync(lsi_replica *r);
 
 static inline float *lsi_vector(const lsi_replica *r, int member, int k)
@@ -162,8 +185,37 @@ static inline lsi_counters *lsi_counters_of(const lsi_replica *r, int member)
 /* Does this member update the block? */
 static inline int lsi_owns_block(const lsi_replica *r, size_t block)
 {
-    return block / LSI_OWN_BLOCKS % (size_t)r->domain.members == (size_t)r->domain.member;
+    return r->owns_all ||
+           block / LSI_OWN_BLOCKS % (size_t)r->domain.members == (size_t)r->domain.member;
 }
+
+/* replica.c */
+/* This member's next blocks at or after *first; 0: none left. */
+int lsi_own_run(const lsi_replica *r, size_t *first, size_t *last);
+
+/* memory.c */
+/* Of the domain: slots, weights, state. Collective. */
+ls_status lsi_memory_open(lsi_replica *r, const lsi_replica_setup *setup);
+void lsi_memory_close(lsi_replica *r);
+
+/* transaction.c: nothing but the plain thing happens without a vault. */
+/* A step begins: who takes part. */
+void lsi_transaction_begin(lsi_replica *r);
+/* Everything is complete, state will change from now on. */
+void lsi_transaction_change(lsi_replica *r);
+/* Measure blocks [first, last), one run, in a round that may change them; update them. */
+ls_status lsi_transaction_measure(lsi_replica *r, int round, size_t first, size_t last);
+ls_status lsi_transaction_update(lsi_replica *r, const float *sums, size_t first, size_t last);
+/* Bring rows up to date. */
+ls_status lsi_transaction_touch(lsi_replica *r, int param, const int32_t *ids, size_t n);
+/* All members have updated all blocks. */
+void lsi_transaction_end(lsi_replica *r);
+
+/* recover.c */
+/* Before the first step on a vault that others have used, by one member alone: no change of state
+ * is left half done. If a step was finished by that, its number is in *finished (0: none) and its
+ * totals in totals[tails]. The vault's `steps` is the caller's to move. */
+ls_status lsi_recover(lsi_replica *r, uint64_t *finished, double *totals);
 
 /* layout.c */
 ls_status lsi_layout_make(lsi_replica *r, int leaves);
@@ -172,8 +224,12 @@ ls_status lsi_buckets_make(lsi_replica *r, size_t bucket_bytes);
 int lsi_dense_run(const lsi_replica *r, size_t from, size_t to, size_t *a, size_t *b);
 
 /* combine.c */
+/* The sums of blocks [first, last), one run: where they stand, or in r->sums. Indexed by element. */
+const float *lsi_combine_run(lsi_replica *r, size_t first, size_t last);
 /* Sum elements [from, to) of all members into the leader's vectors. */
 void lsi_combine_range(lsi_replica *r, size_t from, size_t to);
+/* Tails of all members into r->totals; one domain. */
+void lsi_combine_tails(lsi_replica *r);
 /* Do what can be done for the buckets without waiting; LS_IN_PROGRESS when something is left. */
 ls_status lsi_combine_look(lsi_replica *r);
 /* All buckets and the tail, over all domains. */

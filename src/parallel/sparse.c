@@ -36,14 +36,12 @@ struct lsi_sparse_set {
     table *tables;
     int n;
     int *table_of; /* [n_params], -1: dense */
-    /* A member's memory: of the leader, how far from here `gathered` lies; then the tables. */
-    char *mine, **of;
-    size_t bytes;
+    size_t bytes;          /* of a member's rows: its tables, then, of the leader, */
+    size_t gathered_at;    /* with several domains: everybody's lists, one after the other */
+    size_t *counts;        /* bytes of each domain */
     float *zeros;          /* a row of the widest table */
     struct inputs *inputs; /* [n] all lists of each table */
-    void *gathered;        /* leader, several domains: everybody's lists, one after the other */
-    size_t gathered_room, *counts; /* counts: bytes of each domain */
-    int32_t *owned;                /* ids to touch */
+    int32_t *owned;        /* ids to touch */
     size_t owned_room;
 };
 
@@ -61,20 +59,26 @@ static rows list_at(const table *t, char *memory)
                   (float *)(memory + 64 + up(t->most * sizeof(int32_t)))};
 }
 
+/* A member's memory of rows. */
+static char *rows_of(const lsi_replica *r, int member)
+{
+    return r->of[member] + r->rows_at;
+}
+
 static rows list_of(const lsi_replica *r, const table *t, int member, int k)
 {
-    return list_at(t, r->sparse->of[member] + t->at + (size_t)k * t->list_bytes);
+    return list_at(t, rows_of(r, member) + t->at + (size_t)k * t->list_bytes);
 }
 
 static void set_rows(const lsi_replica *r, const table *t, int k, size_t n)
 {
-    char *memory = r->sparse->of[r->domain.member] + t->at + (size_t)k * t->list_bytes;
+    char *memory = rows_of(r, r->domain.member) + t->at + (size_t)k * t->list_bytes;
     *(size_t *)memory = n;
 }
 
 static size_t *wanted_of(const lsi_replica *r, const table *t, int member)
 {
-    return (size_t *)(r->sparse->of[member] + t->wanted_at);
+    return (size_t *)(rows_of(r, member) + t->wanted_at);
 }
 
 /* ---- opening -------------------------------------------------------------------------------- */
@@ -89,7 +93,8 @@ static ls_status open_table(lsi_replica *r, int param, size_t rows_of_shard)
     lsi_sparse_set *s = r->sparse;
     table *t = &s->tables[s->n];
     const ls_param_info *info = &r->params[param];
-    const size_t range = (size_t)(r->shards / r->domain.workers + 1);
+    /* in a vault the workers may become fewer */
+    const size_t range = (size_t)(r->slots ? r->shards : r->shards / r->domain.workers + 1);
     t->param = param;
     t->width = info->count / info->dims[0];
     t->most = rows_of_shard * range < info->dims[0] ? rows_of_shard * range : info->dims[0];
@@ -98,21 +103,20 @@ static ls_status open_table(lsi_replica *r, int param, size_t rows_of_shard)
     t->wanted_at = t->at + (size_t)r->room * t->list_bytes;
     t->wanted_most = rows_of_shard * range;
     s->bytes = t->wanted_at + 64 + up(t->wanted_most * sizeof(int32_t));
+    s->gathered_at += (size_t)r->shards * (64 + up(rows_of_shard * (1 + t->width) * sizeof(float)));
     s->table_of[param] = s->n++;
     t->folded.ids = malloc(t->most * sizeof(int32_t));
     t->folded.values = malloc(t->most * t->width * sizeof(float));
     return t->folded.ids && t->folded.values ? LS_OK : out_of_memory();
 }
 
-ls_status lsi_sparse_open(lsi_replica *r, const lsi_replica_setup *setup)
+ls_status lsi_sparse_open(lsi_replica *r, const lsi_replica_setup *setup, size_t *bytes)
 {
     lsi_sparse_set *s = r->sparse = calloc(1, sizeof *s);
     if (!s || !(s->tables = calloc((size_t)r->n_params, sizeof *s->tables)) ||
-        !(s->table_of = calloc((size_t)r->n_params, sizeof *s->table_of)) ||
-        !(s->of = calloc((size_t)r->domain.members, sizeof *s->of)))
+        !(s->table_of = calloc((size_t)r->n_params, sizeof *s->table_of)))
         return out_of_memory();
     size_t widest = 1;
-    s->bytes = 64;
     for (int p = 0; p < r->n_params; p++) {
         s->table_of[p] = -1;
         if (r->params[p].sparse)
@@ -125,10 +129,9 @@ ls_status lsi_sparse_open(lsi_replica *r, const lsi_replica_setup *setup)
     s->counts = calloc((size_t)r->domain.count, sizeof *s->counts);
     if (!s->zeros || !s->inputs || !s->counts)
         return out_of_memory();
-    void *memory;
-    LSI_TRY(lsi_domain_alloc(&r->domain, s->bytes, &memory));
-    s->mine = memory;
-    return lsi_domain_share(&r->domain, memory, (void **)s->of);
+    *bytes = s->bytes + s->gathered_at; /* so far the bytes that are gathered at most */
+    s->gathered_at = s->bytes;
+    return LS_OK;
 }
 
 void lsi_sparse_close(lsi_replica *r)
@@ -142,14 +145,11 @@ void lsi_sparse_close(lsi_replica *r)
         free(s->tables[i].merged.ids);
         free(s->tables[i].merged.values);
     }
-    lsi_domain_free(&r->domain, s->mine);
     free(s->tables);
     free(s->table_of);
-    free(s->of);
     free(s->zeros);
     free(s->inputs);
     free(s->counts);
-    lsi_domain_free(&r->domain, s->gathered);
     free(s->owned);
     free(s);
     r->sparse = NULL;
@@ -277,49 +277,23 @@ static void pack(const lsi_replica *r, char *to)
     }
 }
 
-static ls_status gathered_room(lsi_replica *r, size_t bytes)
-{
-    lsi_sparse_set *s = r->sparse;
-    lsi_domain_free(&r->domain, s->gathered);
-    s->gathered = NULL;
-    s->gathered_room = 0;
-    LSI_TRY(lsi_domain_alloc(&r->domain, 2 * bytes, &s->gathered));
-    s->gathered_room = 2 * bytes;
-    return LS_OK;
-}
-
 /* The leader's part: all lists of all domains into its memory. */
 static ls_status gather(lsi_replica *r)
 {
     lsi_domain *d = &r->domain;
     lsi_sparse_set *s = r->sparse;
     lsi_tree_node nodes[LSI_TREE_MAX_NODES];
-    size_t mine = 0, total = 0, before = 0;
+    size_t mine = 0, before = 0;
+    char *to = rows_of(r, 0) + s->gathered_at;
     for (int m = 0; m < d->members; m++)
         for (int k = nodes_of(r, d->first[d->index] + m, nodes) - 1; k >= 0; k--)
             for (int i = 0; i < s->n; i++)
                 mine += packed_bytes(r, &s->tables[i], m, k);
     LSI_TRY(ls_allgather(d->leaders, &mine, s->counts, 1, LS_I64));
-    for (int i = 0; i < d->count; i++) {
-        before += i < d->index ? s->counts[i] : 0;
-        total += s->counts[i];
-    }
-    if (total > s->gathered_room)
-        LSI_TRY(gathered_room(r, total));
-    pack(r, (char *)s->gathered + before);
-    LSI_TRY(ls_allgatherv(d->leaders, LS_IN_PLACE, s->gathered, s->counts, LS_U8));
-    *(int64_t *)s->mine = (char *)s->gathered - s->mine;
-    return LS_OK;
-}
-
-/* Where they lie, for every member. Blocks. */
-static ls_status gathered(lsi_replica *r, char **all)
-{
-    if (r->domain.leaders)
-        LSI_TRY(gather(r));
-    LSI_TRY(lsi_domain_meet(&r->domain));
-    *all = r->sparse->of[0] + *(const int64_t *)r->sparse->of[0];
-    return LS_OK;
+    for (int i = 0; i < d->index; i++)
+        before += s->counts[i];
+    pack(r, to + before);
+    return ls_allgatherv(d->leaders, LS_IN_PLACE, to, s->counts, LS_U8);
 }
 
 static void find_inputs(const lsi_replica *r, char *all, inputs *in)
@@ -371,11 +345,18 @@ static ls_status combine_table(lsi_replica *r, table *t, const inputs *in)
 
 ls_status lsi_sparse_combine(lsi_replica *r)
 {
+    if (r->domain.count > 1) {
+        if (r->domain.leaders)
+            LSI_TRY(gather(r));
+        LSI_TRY(lsi_domain_meet(&r->domain));
+    }
+    return lsi_sparse_give_all(r);
+}
+
+ls_status lsi_sparse_give_all(lsi_replica *r)
+{
     lsi_sparse_set *s = r->sparse;
-    char *all = NULL;
-    if (r->domain.count > 1)
-        LSI_TRY(gathered(r, &all));
-    find_inputs(r, all, s->inputs);
+    find_inputs(r, r->domain.count > 1 ? rows_of(r, 0) + s->gathered_at : NULL, s->inputs);
     for (int i = 0; i < s->n; i++)
         LSI_TRY(combine_table(r, &s->tables[i], &s->inputs[i]));
     return LS_OK;
@@ -431,7 +412,7 @@ static ls_status touch_table(lsi_replica *r, const table *t)
             if ((size_t)ids[i] < table_rows && begins_in_ours(r, t, ids[i]))
                 s->owned[n++] = ids[i]; /* one out of range is refused by the forward pass */
     }
-    return ls_optimizer_touch(r->optimizer, r->weights, t->param, s->owned, n, 1);
+    return lsi_transaction_touch(r, t->param, s->owned, n);
 }
 
 ls_status lsi_sparse_touch(lsi_replica *r)

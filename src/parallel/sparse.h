@@ -16,7 +16,8 @@
 
 #include "parallel/replica.h"
 
-ls_status lsi_sparse_open(lsi_replica *r, const lsi_replica_setup *setup);
+/* Before the memory is there: *bytes of a member's slot are for rows. */
+ls_status lsi_sparse_open(lsi_replica *r, const lsi_replica_setup *setup, size_t *bytes);
 void lsi_sparse_close(lsi_replica *r);
 
 /* Forget what was wanted; then add ids of rows of parameter `param` that this worker's shards will
@@ -28,7 +29,9 @@ ls_status lsi_sparse_touch(lsi_replica *r);
 /* The gradient of parameter `param` in the shard under way; before lsi_replica_done. */
 ls_status lsi_sparse_give(lsi_replica *r, int param, const ls_sparse_grad *grad);
 
-/* For sync, after the members have met: merged rows of our blocks to the optimizer. */
+/* For the update, after the members have met: merged rows of our blocks to the optimizer.
+ * Collective; the second does it with what was gathered already, alone. */
 ls_status lsi_sparse_combine(lsi_replica *r);
+ls_status lsi_sparse_give_all(lsi_replica *r);
 
 #endif

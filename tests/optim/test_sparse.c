@@ -240,14 +240,14 @@ static void test_long_idle(void **state)
         for (int i = 0; i < 50; i++)
             ids[i] = i;
         const ls_sparse_grad all = {50, 16, ids, b.g}, none = {0, 16, NULL, NULL};
-        for (size_t t = 0; t < 2 * LSI_HISTORY + 300; t++) {
+        for (size_t t = 0; t < 2 * LSI_RATES + 300; t++) {
             OK(ls_optimizer_sparse(lazy, 0, t == 0 ? &all : &none));
             OK(ls_optimizer_step(lazy, a.w, NULL, 1));
             OK(ls_optimizer_step(dense, b.w, b.g, 1));
             memset(b.g, 0, b.elements * sizeof *b.g);
         }
         for (int i = 0; i < 50; i++)
-            assert_true((uint32_t)ls_optimizer_get_step(lazy) - lazy->stamps[i] < LSI_HISTORY);
+            assert_true((uint32_t)ls_optimizer_get_step(lazy) - lazy->stamps[i] < LSI_RATES);
         OK(ls_optimizer_touch(lazy, a.w, 0, ids, 25, 2));
         OK(ls_optimizer_touch(lazy, a.w, 0, ids + 1, 25, 2));
         assert_same_result(lazy, a.w, dense, b.w, a.elements);
