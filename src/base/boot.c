@@ -54,8 +54,7 @@ ls_status lsi_boot_write(const lsi_boot *boot, int *fd)
     return LS_OK;
 }
 
-/* The first thing wrong with a record, NULL when it is sound. */
-static const char *find_fault(const lsi_boot *boot)
+const char *lsi_boot_fault(const lsi_boot *boot)
 {
     if (boot->magic != LSI_BOOT_MAGIC)
         return "it is not a boot record";
@@ -81,6 +80,9 @@ static const char *find_fault(const lsi_boot *boot)
         return "the rank belongs to another host";
     if (!memchr(boot->store, 0, sizeof boot->store) || !memchr(boot->bind, 0, sizeof boot->bind))
         return "an address has no end";
+    if (boot->slots < 0 || boot->slots > LSI_MAX_RANKS || boot->slot < 0 ||
+        (boot->slots && boot->slot >= boot->slots))
+        return "slot and slots make no sense";
     return NULL;
 }
 
@@ -107,7 +109,7 @@ ls_status lsi_boot_read(lsi_boot *boot)
     if (fstat((int)fd, &info) != 0 || info.st_size != (off_t)sizeof record ||
         pread((int)fd, &record, sizeof record, 0) != (ssize_t)sizeof record)
         return malformed("it has another size");
-    const char *fault = find_fault(&record);
+    const char *fault = lsi_boot_fault(&record);
     if (fault)
         return malformed(fault);
     int flags = fcntl(record.segment_fd, F_GETFD);

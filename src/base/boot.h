@@ -15,7 +15,7 @@
 
 #define LSI_BOOT_ENV "LOCKSTEP_BOOT_FD"
 #define LSI_BOOT_MAGIC 0x544f4f42u
-#define LSI_BOOT_VERSION 1u
+#define LSI_BOOT_VERSION 2u
 
 typedef struct lsi_boot {
     uint32_t magic, version;
@@ -23,6 +23,10 @@ typedef struct lsi_boot {
     int32_t host, hosts;
     int32_t host_size[LSI_MAX_HOSTS]; /* ranks per host; host h's ranks follow host h-1's */
     int32_t segment_fd;               /* the host block, inherited too */
+    /* Elastic runs (gate.h), else zeros: which group of the run this is, from 1; the place of the
+     * worker among those that its launcher has, which it keeps through all of them. */
+    uint64_t generation;
+    int32_t slot, slots;
     char store[LSI_ADDR_MAX];         /* "ADDRESS:PORT" of the store */
     char bind[LSI_ADDR_MAX];          /* address (no port) on which this rank's tcp listens */
     lsi_key key;
@@ -35,5 +39,7 @@ ls_status lsi_boot_write(const lsi_boot *boot, int *fd);
  * variable unset: neither the program's own children nor a second call find it. The segment's
  * descriptor is the caller's, and close-on-exec. */
 ls_status lsi_boot_read(lsi_boot *boot);
+/* The first thing wrong with a record, NULL when it is sound. */
+const char *lsi_boot_fault(const lsi_boot *boot);
 
 #endif

@@ -50,6 +50,12 @@ typedef struct lsi_host_rank {
     _Atomic uint32_t doorbell; /* futex word */
 } lsi_host_rank;
 
+/* What the launcher of an elastic run wishes of its workers, as bits. */
+enum {
+    LSI_WISH_CHANGE = 1, /* leave this generation after the step */
+    LSI_WISH_STOP = 2    /* end the run after the step, in order */
+};
+
 typedef struct lsi_host_block {
     uint64_t magic;
     uint32_t version;
@@ -59,6 +65,7 @@ typedef struct lsi_host_block {
     int32_t launcher;    /* pid of the creator, whose descendants the ranks are */
     uint64_t heap_bytes; /* of one local rank */
     _Alignas(64) _Atomic uint32_t epoch;
+    _Atomic uint32_t wish; /* LSI_WISH_… */
     lsi_host_rank ranks[LSI_MAX_RANKS];
 } lsi_host_block;
 

@@ -1,7 +1,7 @@
 /* lockstep train: the command line of a training run.
  *
  * The command is the launcher: it starts itself as the workers, as `lockstep train-worker` with the
- * same arguments. One worker alone trains in this process.
+ * same arguments, and replaces those that die.
  *
  * Invariants:
  * 1. What makes no sense is refused here, once, before anything is started.
@@ -198,24 +198,23 @@ static int parse(int argc, char **argv, train_options *o)
 
 /* ---- a worker ------------------------------------------------------------------------------- */
 
-static int work(const lsi_train_job *job, const char *transport)
+static int work(const lsi_train_job *job)
 {
     ls_config config = LS_CONFIG_INIT;
-    ls_comm *comm = NULL;
+    lsi_member member;
     int interrupted = 0, status = 0;
-    config.transport = transport && *transport ? transport : NULL;
     if (!getenv("LOCKSTEP_TIMEOUT"))
         config.timeout_s = TIMEOUT_S;
-    ls_status done = ls_init(&config, &comm);
+    ls_status done = lsi_member_open(&member, &config);
     if (done == LS_OK)
-        done = lsi_train_work(job, comm, &interrupted);
+        done = lsi_train_work(job, &member, &interrupted);
     if (done != LS_OK && !*ls_last_error()) /* another worker says it */
         status = done == LS_ERR_CONFIG ? LSI_CLI_USAGE : LSI_CLI_FAILED;
     else if (done == LS_ERR_CONFIG)
         status = lsi_cli_bad_value("train");
     else if (done != LS_OK)
         status = lsi_cli_fail();
-    ls_finalize(comm);
+    lsi_member_close(&member);
     return status;
 }
 
@@ -235,7 +234,7 @@ int lsi_cli_train_worker(int argc, char **argv)
         return status;
     if (o.launch.join)
         keep_data_path(&o.job);
-    return work(&o.job, NULL);
+    return work(&o.job);
 }
 
 /* ---- the launcher --------------------------------------------------------------------------- */
@@ -263,7 +262,7 @@ static int launch(int argc, char **argv, train_options *o)
     o->launch.argv = words;
     o->launch.grace_s = GRACE_S;
     o->launch.ranks_tell = 1;
-    const ls_status status = lsi_launch(&o->launch, &exit_status);
+    const ls_status status = lsi_launch_elastic(&o->launch, &exit_status);
     free(words);
     return status == LS_OK ? exit_status : lsi_cli_fail();
 }
@@ -307,10 +306,9 @@ int lsi_cli_train(int argc, char **argv)
     o.launch.ranks =
         config->run.workers ? (int)config->run.workers : usual_workers(config->train.shards);
     o.launch.bind_core = strcmp(config->run.bind, "core") == 0;
-    if (o.launch.ranks == 1 && !o.launch.listen && !o.launch.join)
-        status = work(&o.job, transport);
-    else
-        status = launch(argc, argv, &o);
+    if (!o.launch.max_workers || (uint64_t)o.launch.max_workers > config->train.shards)
+        o.launch.max_workers = (int)config->train.shards;
+    status = launch(argc, argv, &o);
     free(config);
     return status;
 }

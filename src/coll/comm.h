@@ -13,6 +13,7 @@
 #ifndef LSI_COLL_COMM_H
 #define LSI_COLL_COMM_H
 
+#include "base/boot.h"
 #include "base/heap.h"
 #include "base/host.h"
 #include "base/status.h"
@@ -131,6 +132,10 @@ void lsi_comm_free(ls_comm *comm);
 void lsi_retired_free(lsi_world *world);
 /* Look for deaths and failures announced by others; cheap when nothing is new. */
 void lsi_world_look(lsi_world *world);
+
+/* Join the group of this boot record; its segment_fd is taken over. As ls_init in all else, and as
+ * often as there are groups, one after the other. */
+ls_status lsi_init_from(const ls_config *config, const lsi_boot *boot, ls_comm **world);
 
 /* What lsi_world_open needs to know. */
 typedef struct lsi_world_config {

@@ -70,6 +70,15 @@ static ls_status look_for_deaths(void *arg)
                     LSI_HOST_CAUSE_MAX, j->host.block->ranks[dead].cause);
 }
 
+/* Where a rank says how to reach it: in each generation anew. */
+static void address_key(const joining *j, int rank, char key[64])
+{
+    if (j->boot.generation)
+        snprintf(key, 64, "run/%llu/rank/%d/addr", (unsigned long long)j->boot.generation, rank);
+    else
+        snprintf(key, 64, "run/rank/%d/addr", rank);
+}
+
 static ls_status wait_for_address(joining *j, lsi_store *store, int peer,
                                   char address[LSI_ADDR_MAX])
 {
@@ -77,7 +86,7 @@ static ls_status wait_for_address(joining *j, lsi_store *store, int peer,
     const uint8_t *value;
     size_t bytes;
     ls_status status;
-    snprintf(key, sizeof key, "run/rank/%d/addr", peer);
+    address_key(j, peer, key);
     do {
         LSI_TRY(look_for_deaths(j));
         if (lsi_now() > j->deadline)
@@ -98,8 +107,8 @@ static ls_status wait_for_address(joining *j, lsi_store *store, int peer,
 static ls_status publish_address(joining *j, const char *own, lsi_store **store)
 {
     char url[LSI_ADDR_MAX + 8], key[64];
-    snprintf(url, sizeof url, "tcp://%s", j->boot.store);
-    snprintf(key, sizeof key, "run/rank/%d/addr", j->boot.rank);
+    snprintf(url, sizeof url, "%s%s", strstr(j->boot.store, "://") ? "" : "tcp://", j->boot.store);
+    address_key(j, j->boot.rank, key);
     for (int attempt = 0;; attempt++) {
         LSI_TRY(lsi_store_open(url, &j->boot.key, j->timeout_s, store));
         ls_status status = (*store)->ops->put(*store, key, own, strlen(own), 0, NULL);
@@ -229,20 +238,47 @@ static ls_status join(joining *j, ls_comm **world)
     return status;
 }
 
+static ls_status settle(joining *j, const ls_config *config)
+{
+    LSI_TRY(lsi_world_settings(config, &j->timeout_s, &j->warn_after_s, &j->transport));
+    LSI_TRY(lsi_fault_check(getenv("LOCKSTEP_FAULT")));
+    j->deadline = lsi_now() + j->timeout_s;
+    return LS_OK;
+}
+
+ls_status lsi_init_from(const ls_config *config, const lsi_boot *boot, ls_comm **world)
+{
+    joining j = {.boot = *boot};
+    const char *fault = lsi_boot_fault(boot);
+    ls_status status = settle(&j, config);
+    if (status == LS_OK && fault)
+        status = lsi_fail(LS_ERR_PROTOCOL, NULL, "joining a generation", "%s", fault);
+    if (status == LS_OK && atomic_exchange(&opened, 1))
+        status = lsi_fail(LS_ERR_INVALID, NULL, "joining a generation", "there is a group already");
+    if (status != LS_OK) {
+        close(j.boot.segment_fd);
+    } else {
+        lsi_log_set_rank(j.boot.rank);
+        status = join(&j, world);
+        if (status != LS_OK)
+            atomic_store(&opened, 0);
+    }
+    explicit_bzero(&j.boot.key, sizeof j.boot.key);
+    return status;
+}
+
 ls_status ls_init(const ls_config *config, ls_comm **world)
 {
     joining j = {0};
     if (!world)
         return lsi_fail(LS_ERR_INVALID, NULL, "ls_init", "world is NULL");
-    LSI_TRY(lsi_world_settings(config, &j.timeout_s, &j.warn_after_s, &j.transport));
-    LSI_TRY(lsi_fault_check(getenv("LOCKSTEP_FAULT")));
+    LSI_TRY(settle(&j, config));
     if (atomic_load(&has_joined)) /* alone it would do everybody's work, and nobody would notice */
         return lsi_fail(LS_ERR_INVALID, "call ls_init once in each process that is started",
                         "ls_init", "this process has joined, or tried to join, its group already");
     if (atomic_exchange(&opened, 1))
         return lsi_fail(LS_ERR_INVALID, "call ls_finalize first", "ls_init",
                         "this process has a group already");
-    j.deadline = lsi_now() + j.timeout_s;
     ls_comm *comm = NULL;
     ls_status status = lsi_boot_read(&j.boot);
     if (status == LS_OK) {

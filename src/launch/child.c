@@ -23,6 +23,7 @@
 #include <unistd.h>
 
 #include "base/boot.h"
+#include "base/gate.h"
 #include "base/status.h"
 #include "launch/run.h"
 
@@ -73,20 +74,30 @@ static int redirect(const int output[2])
     return dup2(output[0], STDOUT_FILENO) < 0 || dup2(output[1], STDERR_FILENO) < 0 ? -1 : 0;
 }
 
-static _Noreturn void child_main(const lsi_run *run, int index, pid_t parent, int boot_fd,
+/* How the rank learns who it is: `file` is its boot record, or its end of the gate. */
+static void set_identity(const lsi_run *run, int index, int file)
+{
+    setenv(LSI_GUARD_ENV, run->guard.id, 1);
+    set_number("LOCKSTEP_LOCAL_RANK", index);
+    if (run->elastic) {
+        set_number(LSI_GATE_ENV, file);
+        return;
+    }
+    set_number(LSI_BOOT_ENV, file);
+    set_number("LOCKSTEP_RANK", run->hosts->first_rank + index);
+    set_number("LOCKSTEP_SIZE", run->hosts->ranks);
+}
+
+static _Noreturn void child_main(const lsi_run *run, int index, pid_t parent, int file,
                                  const int output[2])
 {
     setpgid(0, 0);
     lsi_guard_add(&run->guard, getpid()); /* by us: we may be far ahead of our parent */
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent)
         _exit(1);
-    setenv(LSI_GUARD_ENV, run->guard.id, 1);
-    set_number(LSI_BOOT_ENV, boot_fd);
-    set_number("LOCKSTEP_RANK", run->hosts->first_rank + index);
-    set_number("LOCKSTEP_SIZE", run->hosts->ranks);
-    set_number("LOCKSTEP_LOCAL_RANK", index);
+    set_identity(run, index, file);
     if (setrlimit(RLIMIT_NOFILE, &run->old_files) == 0 && detach_terminal() == 0 &&
-        redirect(output) == 0 && fcntl(run->segment.fd, F_SETFD, 0) == 0 &&
+        redirect(output) == 0 && fcntl(run->elastic ? file : run->segment.fd, F_SETFD, 0) == 0 &&
         (!run->config->bind_core || bind_core(index) == 0)) {
         lsi_signals_reset_child(run);
         execvp(run->config->argv[0], run->config->argv);
@@ -121,9 +132,11 @@ static ls_status write_boot(const lsi_run *run, int index, int *fd)
 ls_status lsi_child_start(lsi_run *run, int index)
 {
     lsi_child *child = &run->children[index];
-    int boot_fd = -1, output[2] = {-1, -1};
+    int gate[2] = {-1, -1}, file = -1, output[2] = {-1, -1};
     pid_t parent = getpid(), pid;
-    ls_status status = write_boot(run, index, &boot_fd);
+    ls_status status = run->elastic ? lsi_gate_pair(gate) : write_boot(run, index, &file);
+    if (run->elastic)
+        file = gate[1];
     if (status == LS_OK && run->output)
         status = lsi_output_open(run->output, index, output);
     if (status != LS_OK)
@@ -131,7 +144,7 @@ ls_status lsi_child_start(lsi_run *run, int index)
 
     pid = fork();
     if (pid == 0)
-        child_main(run, index, parent, boot_fd, output);
+        child_main(run, index, parent, file, output);
     if (pid < 0) {
         status = lsi_fail_errno(what, "fork");
         goto close_files;
@@ -150,8 +163,14 @@ close_files:
         if (output[i] >= 0)
             close(output[i]);
     }
-    if (boot_fd >= 0)
-        close(boot_fd);
+    if (file >= 0)
+        close(file);
+    if (status == LS_OK && run->elastic) {
+        child->gate = gate[0];
+        status = lsi_run_watch(run->epoll, gate[0], EPOLLIN, LSI_EVENT_GATE, (uint32_t)index);
+    } else if (gate[0] >= 0) {
+        close(gate[0]);
+    }
     return status;
 }
 

@@ -173,6 +173,7 @@ static void dispatch(lsi_run *run, uint64_t tag)
     case LSI_EVENT_HOSTS: break; /* every turn of the loop steps them */
     case LSI_EVENT_STREAM: lsi_output_stream_ready(run->output, index); break;
     case LSI_EVENT_SINK: lsi_output_sink_ready(run->output, index); break;
+    case LSI_EVENT_GATE: break; /* of elastic runs */
     }
 }
 
@@ -210,7 +211,7 @@ static void say_ended(const lsi_run *run)
         lsi_log(LSI_LOG_WARN, "ending rank%s %s: %s", count > 1 ? "s" : "", list, run->because);
 }
 
-static void run_timers(lsi_run *run)
+void lsi_run_timers(lsi_run *run)
 {
     double now = lsi_now();
     look_for_work(run, now);
@@ -262,7 +263,7 @@ static int is_over(lsi_run *run)
     return run->stop || (lsi_hosts_others_ended(run->hosts) && !lsi_output_pending(run->output));
 }
 
-static int next_timeout_ms(const lsi_run *run)
+int lsi_run_timeout_ms(const lsi_run *run)
 {
     double now = lsi_now(), at = now + LSI_HOSTS_TICK_S;
     at = run->terminate_at < at ? run->terminate_at : at;
@@ -274,13 +275,13 @@ static ls_status loop(lsi_run *run)
 {
     struct epoll_event events[EVENTS];
     while (!is_over(run)) {
-        int n = epoll_wait(run->epoll, events, EVENTS, next_timeout_ms(run));
+        int n = epoll_wait(run->epoll, events, EVENTS, lsi_run_timeout_ms(run));
         if (n < 0 && errno != EINTR)
             return lsi_fail_errno("cannot wait for events", "epoll_wait");
         for (int i = 0; i < n; i++)
             dispatch(run, events[i].data.u64);
         step_hosts(run);
-        run_timers(run);
+        lsi_run_timers(run);
     }
     return LS_OK;
 }
@@ -311,19 +312,24 @@ static void raise_file_limit(lsi_run *run)
     setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-static ls_status open_loop(lsi_run *run)
+ls_status lsi_run_open(lsi_run *run)
 {
     run->epoll = epoll_create1(EPOLL_CLOEXEC);
     if (run->epoll < 0 || pipe2(run->exec_pipe, O_CLOEXEC | O_NONBLOCK) != 0)
         return lsi_fail_errno("cannot start the launcher", "epoll or pipe");
     LSI_TRY(lsi_run_watch(run->epoll, run->exec_pipe[0], EPOLLIN, LSI_EVENT_EXEC, 0));
-    LSI_TRY(lsi_run_watch(run->epoll, lsi_hosts_fd(run->hosts), EPOLLIN, LSI_EVENT_HOSTS, 0));
     lsi_strays_note_elders(run);
     LSI_TRY(lsi_signals_catch(run));
     LSI_TRY(lsi_guard_start(&run->guard));
-    if (run->config->prefix)
-        LSI_TRY(lsi_output_create(run->epoll, run->config->ranks, run->hosts->first_rank,
-                                  &run->output));
+    if (!run->config->prefix)
+        return LS_OK;
+    return lsi_output_create(run->epoll, run->config->ranks, run->hosts->first_rank, &run->output);
+}
+
+static ls_status open_loop(lsi_run *run)
+{
+    LSI_TRY(lsi_run_open(run));
+    LSI_TRY(lsi_run_watch(run->epoll, lsi_hosts_fd(run->hosts), EPOLLIN, LSI_EVENT_HOSTS, 0));
     return lsi_host_create(run->hosts->ranks, run->hosts->first_rank, run->config->ranks,
                            &run->segment);
 }
@@ -355,7 +361,7 @@ static void undo_start(lsi_run *run)
     lsi_fail_text(LS_ERR_SYSTEM, reason);
 }
 
-static void close_run(lsi_run *run)
+void lsi_run_close(lsi_run *run)
 {
     int files[] = {run->epoll, run->exec_pipe[0], run->exec_pipe[1]};
     lsi_output_destroy(run->output);
@@ -371,7 +377,7 @@ static void close_run(lsi_run *run)
     free(run);
 }
 
-ls_status lsi_launch(const lsi_launch_config *config, int *out)
+ls_status lsi_run_new(const lsi_launch_config *config, lsi_run **out)
 {
     lsi_run *run = calloc(1, sizeof *run);
     if (!run)
@@ -380,9 +386,16 @@ ls_status lsi_launch(const lsi_launch_config *config, int *out)
     run->epoll = run->exec_pipe[0] = run->exec_pipe[1] = run->signal_fd = -1;
     run->terminate_at = run->kill_at = INFINITY;
     for (int i = 0; i < LSI_MAX_RANKS; i++)
-        run->children[i].pidfd = -1;
+        run->children[i].pidfd = run->children[i].gate = run->children[i].state = -1;
     raise_file_limit(run);
+    *out = run;
+    return LS_OK;
+}
 
+ls_status lsi_launch(const lsi_launch_config *config, int *out)
+{
+    lsi_run *run;
+    LSI_TRY(lsi_run_new(config, &run));
     ls_status status = lsi_hosts_meet(config, &run->hosts);
     if (status != LS_OK)
         goto close_all;
@@ -400,6 +413,6 @@ ls_status lsi_launch(const lsi_launch_config *config, int *out)
         undo_start(run);
 
 close_all:
-    close_run(run);
+    lsi_run_close(run);
     return status;
 }

@@ -35,7 +35,21 @@ typedef struct lsi_launch_config {
     double wait_s;  /* for the others to come; 0: LSI_LAUNCH_WAIT_S */
     double idle_s;  /* LSI_ON_DEATH_LEAVE; 0: LSI_RUN_IDLE_S (run.h) */
     double grace_s; /* between the first signal and SIGKILL; 0: LSI_RUN_GRACE_S */
+
+    /* Elastic runs: lsi_launch_elastic alone looks at these. */
+    int min_workers;    /* of all hosts; fewer wait for more. 0: 1 */
+    int max_workers;    /* the others are kept as spares. 0: LSI_MAX_RANKS */
+    int restarts;       /* of a worker within LSI_RESTART_SPAN_S; -1: none, 0: LSI_RESTARTS */
+    double evict_s;     /* a host or worker that does nothing for so long is given up; 0: default */
+    double short_s;     /* how long to wait for min_workers; 0: LSI_LAUNCH_SHORT_S */
+    int quorum_any;     /* go on with less than half of the hosts */
+    const char *store;  /* URL of a store that is not ours ("etcd://…"); NULL: the embedded one */
 } lsi_launch_config;
+
+#define LSI_RESTARTS 10
+#define LSI_RESTART_SPAN_S 600.0
+#define LSI_EVICT_S 10.0
+#define LSI_LAUNCH_SHORT_S 600.0
 
 /* Run the program to its end. Blocks; call it from a process with one thread, for it forks,
  * catches signals (restored at the end) and becomes the reaper of orphaned descendants.
@@ -45,5 +59,10 @@ typedef struct lsi_launch_config {
  * 126 when the program could not be executed. What failed has been said on stderr already.
  * An error: no rank was left running; ls_last_error() has the reason and nothing was said. */
 ls_status lsi_launch(const lsi_launch_config *config, int *exit_status);
+
+/* The same for a program whose workers know the gate (base/gate.h): they may die and be replaced,
+ * hosts may come and go; the run ends when the work is done, when it is asked to, or when nobody is
+ * left. *exit_status: 0 for both of the former. */
+ls_status lsi_launch_elastic(const lsi_launch_config *config, int *exit_status);
 
 #endif

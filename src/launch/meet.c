@@ -20,6 +20,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "launch/hosts.h"
+#include "launch/keys.h"
 
 #define NOTICE_FIRST_S 2.0
 #define NOTICE_EVERY_S 5.0
@@ -144,8 +145,7 @@ static ls_status wait_for_others(lsi_hosts *hosts, double wait_s)
     return lsi_store_server_put(hosts->server, "launch/table", table, (size_t)used);
 }
 
-/* The key of a run over several hosts: made when it does not exist yet. */
-static ls_status get_or_make_key(const char *path, lsi_key *key)
+ls_status lsi_launch_key(const char *path, lsi_key *key)
 {
     if (strcmp(path, "-") == 0 || access(path, F_OK) == 0 || errno != ENOENT)
         return lsi_key_load(path, key);
@@ -155,8 +155,7 @@ static ls_status get_or_make_key(const char *path, lsi_key *key)
     return LS_OK;
 }
 
-/* Ranks on this host tell the others their address: it must be one, not "any". */
-static ls_status check_reachable(const char *host, const char *listen)
+ls_status lsi_launch_check_reachable(const char *host, const char *listen)
 {
     if (strcmp(host, "0.0.0.0") != 0 && strcmp(host, "::") != 0 && strcmp(host, "*") != 0)
         return LS_OK;
@@ -170,8 +169,8 @@ static ls_status meet_as_listener(const lsi_launch_config *config, double wait_s
     int port = 0;
     if (config->listen) {
         LSI_TRY(lsi_net_split(config->listen, host, &port));
-        LSI_TRY(check_reachable(host, config->listen));
-        LSI_TRY(get_or_make_key(config->key_file, &hosts->key));
+        LSI_TRY(lsi_launch_check_reachable(host, config->listen));
+        LSI_TRY(lsi_launch_key(config->key_file, &hosts->key));
     } else {
         LSI_TRY(lsi_key_generate(&hosts->key));
     }

@@ -27,7 +27,8 @@ typedef enum lsi_event {
     LSI_EVENT_EXEC,
     LSI_EVENT_HOSTS,
     LSI_EVENT_STREAM,
-    LSI_EVENT_SINK
+    LSI_EVENT_SINK,
+    LSI_EVENT_GATE
 } lsi_event;
 
 /* A rank of this host. */
@@ -36,10 +37,27 @@ typedef struct lsi_child {
     int pidfd;
     int exec_errno;
     int wait_status; /* once it has ended */
+
+    /* elastic runs */
+    int gate;            /* our end; -1: none */
+    int here;            /* waits at the gate */
+    uint64_t inside;     /* the generation that it is in, 0: none */
+    int rank;            /* there */
+    uint64_t since;      /* the first generation that it was in */
+    int done, leaving;   /* it has said so */
+    int wants_state;     /* as soon as it is there */
+    int state;           /* kept for it alone; -1: nothing */
+    double started_at;   /* this process */
+    double start_at;     /* the next one is due; INFINITY: never */
+    int restarts;        /* within the span that began at */
+    double span_at;
 } lsi_child;
+
+typedef struct lsi_elastic lsi_elastic; /* elastic.c */
 
 typedef struct lsi_run {
     const lsi_launch_config *config;
+    lsi_elastic *elastic; /* NULL: a group that nobody joins or leaves */
     lsi_hosts *hosts;
     lsi_host segment;
     lsi_output *output; /* NULL: the ranks have our own descriptors */
@@ -100,6 +118,18 @@ int lsi_strays_signal(const lsi_run *run, int number);
 /* work.c */
 /* Processor time, in clock ticks, of the ranks and all that they have started. */
 uint64_t lsi_work_ticks(const lsi_run *run);
+
+/* elastic.c: a signal asks for the end. */
+void lsi_elastic_ask(lsi_run *run, int number);
+
+/* launch.c: what both kinds of runs need around their loops. */
+ls_status lsi_run_new(const lsi_launch_config *config, lsi_run **out);
+/* Epoll, signals, guard, output; run->hosts is there. */
+ls_status lsi_run_open(lsi_run *run);
+void lsi_run_close(lsi_run *run);
+/* Signals that are due, and the loop's next timeout. */
+void lsi_run_timers(lsi_run *run);
+int lsi_run_timeout_ms(const lsi_run *run);
 
 /* signals.c */
 /* Catch signals, ignore SIGPIPE, become the reaper of orphans. lsi_signals_restore undoes it. */

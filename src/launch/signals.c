@@ -71,6 +71,10 @@ void lsi_signals_reset_child(const lsi_run *run)
 static void ask_to_end(lsi_run *run, int number)
 {
     double now = lsi_now();
+    if (run->elastic) {
+        lsi_elastic_ask(run, number);
+        return;
+    }
     if (run->alive == 0) {
         run->stop = number; /* what is left (strays, other hosts, output) is not waited for */
         run->kill_at = now;

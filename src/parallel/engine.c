@@ -7,6 +7,8 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "optim/optimizer.h"
+#include "parallel/handover.h"
 #include "parallel/sparse.h"
 
 #define STATISTICS 0.1f
@@ -22,6 +24,7 @@ struct lsi_engine {
     float *observed; /* of the batch */
     int last_run;    /* of its shard: gradients are complete when they are ready */
     int stop;        /* lsi_engine_ask_stop */
+    int change;      /* lsi_engine_ask_change */
     uint64_t steps;
 };
 
@@ -82,7 +85,9 @@ static ls_status open_replica(lsi_engine *e, ls_comm *comm, const lsi_engine_con
                                          .bucket_bytes = config->bucket_bytes,
                                          .batch = config->batch,
                                          .sparse_rows = any ? rows : NULL,
-                                         .together = config->another && !config->micro_batch};
+                                         .together = config->another && !config->micro_batch,
+                                         .keeper = config->keeper,
+                                         .buffers = e->buffers};
         status = lsi_replica_open(comm, &setup, &e->replica);
     }
     free(params);
@@ -108,6 +113,83 @@ static ls_status open_side(lsi_engine *e, const lsi_engine_config *config)
     return LS_OK;
 }
 
+static void observe(lsi_engine *e, const double *totals, uint64_t samples)
+{
+    for (size_t i = 0; i < e->buffers; i++)
+        e->observed[i] = (float)(totals[LSI_TAIL_FREE + i] / (double)samples);
+    if (e->buffers)
+        ls_graph_observe(e->graph, e->observed, e->momentum);
+}
+
+/* What the vault keeps of a step beside weights and state. One member of the domain does it, before
+ * it says that its part of the update is done: whoever finds no figures finds the tails. */
+static void keep_figures(lsi_engine *e, uint64_t number, uint64_t samples, const double *totals)
+{
+    const lsi_replica *r = e->replica;
+    ls_optim_figures figures;
+    ls_optimizer_figures(r->optimizer, &figures);
+    if (e->buffers)
+        memcpy(r->vault->buffers[number & 1], ls_graph_buffers(e->graph),
+               e->buffers * sizeof(float));
+    lsi_vault_figures *f = &r->vault->head->figures[number % LSI_VAULT_FIGURES];
+    f->samples = samples;
+    f->loss = totals[LSI_TAIL_LOSS] / totals[LSI_TAIL_COUNT];
+    f->count = totals[LSI_TAIL_COUNT];
+    f->grad_norm = figures.grad_norm;
+    f->rate = (double)figures.rate;
+    f->workers = (uint64_t)r->domain.workers;
+    atomic_store(&f->number, number);
+}
+
+static void load_buffers(lsi_engine *e, uint64_t steps)
+{
+    if (e->buffers)
+        memcpy(ls_graph_buffers(e->graph), e->replica->vault->buffers[steps & 1],
+               e->buffers * sizeof(float));
+}
+
+/* The domain's first member: the step that was being finished when somebody died. */
+static ls_status finish_step(lsi_engine *e)
+{
+    lsi_replica *r = e->replica;
+    lsi_vault_head *head = r->vault->head;
+    uint64_t number;
+    if (!atomic_load(&head->filled))
+        return LS_OK;
+    LSI_TRY(lsi_recover(r, &number));
+    if (!number)
+        return LS_OK;
+    if (!lsi_engine_figures(e, number)) {
+        load_buffers(e, number - 1);
+        observe(e, r->totals, head->step.samples);
+        keep_figures(e, number, head->step.samples, r->totals);
+    }
+    atomic_store(&head->steps, number);
+    return LS_OK;
+}
+
+/* A state for the first step of this generation. */
+static ls_status take_state(lsi_engine *e)
+{
+    lsi_replica *r = e->replica;
+    int filled = 0;
+    uint64_t steps = 0;
+    if (r->vault) {
+        if (r->domain.member == 0)
+            LSI_TRY(finish_step(e));
+        LSI_TRY(lsi_handover(r, &filled, &steps));
+    }
+    if (!filled && r->domain.member == 0)
+        ls_graph_init(e->graph);
+    LSI_TRY(lsi_domain_meet(&r->domain));
+    if (filled)
+        load_buffers(e, steps);
+    if (r->optimizer && filled)
+        lsi_optimizer_seek(r->optimizer, steps);
+    e->steps = steps;
+    return lsi_domain_meet(&r->domain);
+}
+
 ls_status lsi_engine_open(ls_comm *comm, ls_graph *graph, const lsi_engine_config *config,
                           lsi_engine **out)
 {
@@ -125,16 +207,18 @@ ls_status lsi_engine_open(ls_comm *comm, ls_graph *graph, const lsi_engine_confi
         status = open_replica(e, comm, config);
     if (status == LS_OK)
         status = open_side(e, config);
+    if (status == LS_OK) {
+        ls_graph_bind(graph, e->replica->weights,
+                      lsi_vector(e->replica, e->replica->domain.member, 0));
+        ls_graph_on_ready(graph, on_ready, e);
+        status = take_state(e);
+    }
     if (status != LS_OK) {
         lsi_engine_close(e);
         return status;
     }
-    ls_graph_bind(graph, e->replica->weights, lsi_vector(e->replica, e->replica->domain.member, 0));
-    ls_graph_on_ready(graph, on_ready, e);
-    if (e->replica->domain.member == 0)
-        ls_graph_init(graph);
     *out = e;
-    return lsi_domain_meet(&e->replica->domain);
+    return LS_OK;
 }
 
 void lsi_engine_close(lsi_engine *e)
@@ -208,6 +292,7 @@ static ls_status forward(const lsi_engine *e, ls_graph *graph, uint64_t position
     tail[LSI_TAIL_LOSS] += found.loss;
     tail[LSI_TAIL_COUNT] += found.count;
     tail[LSI_TAIL_STOP] += e->stop;
+    tail[LSI_TAIL_CHANGE] += e->change;
     for (size_t i = 0; i < e->buffers; i++)
         tail[LSI_TAIL_FREE + i] += (double)observed[i] * (double)n;
     return LS_OK;
@@ -276,15 +361,6 @@ static ls_status run_shard(lsi_engine *e, uint64_t part, uint64_t first, uint64_
     return LS_OK;
 }
 
-static void observe(lsi_engine *e, uint64_t samples)
-{
-    const double *sums = e->replica->totals + LSI_TAIL_FREE;
-    for (size_t i = 0; i < e->buffers; i++)
-        e->observed[i] = (float)(sums[i] / (double)samples);
-    if (e->buffers)
-        ls_graph_observe(e->graph, e->observed, e->momentum);
-}
-
 ls_status lsi_engine_step(lsi_engine *e, uint64_t samples, lsi_fill_fn fill, void *arg,
                           lsi_step_result *result)
 {
@@ -299,8 +375,12 @@ ls_status lsi_engine_step(lsi_engine *e, uint64_t samples, lsi_fill_fn fill, voi
         LSI_TRY(run_together(e, part, fill, arg));
     while (!r->together && lsi_replica_next(r, &first, &end))
         LSI_TRY(run_shard(e, part, first, end, fill, arg));
-    LSI_TRY(lsi_replica_sync(r));
-    observe(e, samples);
+    LSI_TRY(lsi_replica_combine(r));
+    observe(e, r->totals, samples);
+    LSI_TRY(lsi_replica_change(r));
+    if (r->vault && r->domain.member == 0)
+        keep_figures(e, e->steps + 1, samples, r->totals);
+    LSI_TRY(lsi_replica_end(r));
     e->steps++;
     if (!result)
         return LS_OK;
@@ -311,6 +391,7 @@ ls_status lsi_engine_step(lsi_engine *e, uint64_t samples, lsi_fill_fn fill, voi
                                 .grad_norm = figures.grad_norm,
                                 .rate = figures.rate,
                                 .stop = r->totals[LSI_TAIL_STOP] > 0,
+                                .change = r->totals[LSI_TAIL_CHANGE] > 0,
                                 .seconds = lsi_now() - from,
                                 .waited = r->domain.waited,
                                 .exchanged = r->exchange_to - r->exchange_from,
@@ -321,6 +402,18 @@ ls_status lsi_engine_step(lsi_engine *e, uint64_t samples, lsi_fill_fn fill, voi
 void lsi_engine_ask_stop(lsi_engine *e)
 {
     e->stop = 1;
+}
+
+void lsi_engine_ask_change(lsi_engine *e)
+{
+    e->change = 1;
+}
+
+const lsi_vault_figures *lsi_engine_figures(const lsi_engine *e, uint64_t number)
+{
+    const lsi_vault *v = e->replica->vault;
+    const lsi_vault_figures *f = v ? &v->head->figures[number % LSI_VAULT_FIGURES] : NULL;
+    return f && atomic_load(&f->number) == number ? f : NULL;
 }
 
 void lsi_engine_give_up(lsi_engine *e, ls_comm *comm)
@@ -348,7 +441,29 @@ ls_status lsi_engine_settle(lsi_engine *e)
     lsi_replica *r = e->replica;
     LSI_TRY(lsi_domain_meet(&r->domain));
     if (r->sparse && r->domain.member == 0)
-        LSI_TRY(ls_optimizer_flush(r->optimizer, r->weights));
+        LSI_TRY(lsi_transaction_flush(r));
+    return lsi_domain_meet(&r->domain);
+}
+
+int lsi_engine_is_new(const lsi_engine *e)
+{
+    const lsi_vault *v = e->replica->vault;
+    return !v || !atomic_load(&v->head->filled);
+}
+
+ls_status lsi_engine_fill(lsi_engine *e)
+{
+    lsi_replica *r = e->replica;
+    lsi_vault *v = r->vault;
+    if (!v)
+        return LS_OK;
+    if (r->domain.member == 0 && !atomic_load(&v->head->filled)) {
+        if (e->buffers)
+            memcpy(v->buffers[e->steps & 1], ls_graph_buffers(e->graph),
+                   e->buffers * sizeof(float));
+        atomic_store(&v->head->steps, e->steps);
+        atomic_store(&v->head->filled, 1);
+    }
     return lsi_domain_meet(&r->domain);
 }
 

@@ -30,14 +30,17 @@ typedef struct lsi_engine_config {
      * after the other, also with several domains. */
     ls_status (*another)(void *arg, ls_graph **out);
     void *another_arg;
+    /* Where the state lies between generations; NULL: it ends with the communicator. */
+    const lsi_keeper *keeper;
 } lsi_engine_config;
 
 /* Samples of the graph's batch that such an engine needs: the largest shard, or the micro-batch. */
 size_t lsi_engine_graph_batch(const lsi_engine_config *config);
 
-/* Collective. The graph is compiled for lsi_engine_graph_batch; it is borrowed until close, and its
- * parameters are in shared memory from now on, with the initial values. (Parameters without
- * a gradient were named when the graph was compiled; theirs is zero.) */
+/* Collective. On a state that was kept, it goes on after the step that is there, and finishes the one
+ * that was being finished; otherwise with the initial values. The graph is compiled for lsi_engine_graph_batch; it is borrowed until close, and its
+ * parameters are in shared memory from now on. (Parameters without a gradient were named when the
+ * graph was compiled; theirs is zero.) */
 ls_status lsi_engine_open(ls_comm *comm, ls_graph *graph, const lsi_engine_config *config,
                           lsi_engine **out);
 void lsi_engine_close(lsi_engine *engine);
@@ -50,7 +53,7 @@ typedef struct lsi_step_result {
     double loss, count; /* the mean over the batch; samples or tokens */
     double grad_norm;
     float rate;
-    int stop;               /* somebody has asked for the end */
+    int stop, change;       /* somebody has asked for the end; for another generation */
     double seconds, waited; /* of this worker: the step, and in it waiting for others */
     /* With other hosts, on a host's first worker: how long gradients were under way, and how much
      * of that it had nothing else to do. */
@@ -62,8 +65,10 @@ void lsi_engine_part(const lsi_engine *engine, uint64_t samples, uint64_t *first
 /* One step over `samples` samples. Collective, blocks. */
 ls_status lsi_engine_step(lsi_engine *engine, uint64_t samples, lsi_fill_fn fill, void *arg,
                           lsi_step_result *result);
-/* Let the next step be the last: its result says `stop` on every worker, whoever asked. */
+/* Let the next step be the last, or the last of this generation: its result says so on every worker,
+ * whoever asked. */
 void lsi_engine_ask_stop(lsi_engine *engine);
+void lsi_engine_ask_change(lsi_engine *engine);
 /* This worker cannot go on: whoever waits for it, now or later, gets LS_ERR_ABORTED without a text.
  * `engine` may be NULL. The last error is kept. */
 void lsi_engine_give_up(lsi_engine *engine, ls_comm *comm);
@@ -72,8 +77,15 @@ uint64_t lsi_engine_steps(const lsi_engine *engine);
 
 /* Every row of weights and state up to date, for who reads them all. Collective. */
 ls_status lsi_engine_settle(lsi_engine *engine);
+/* Is the state the initial one, that nobody has kept yet? What it is to begin with can be loaded
+ * then, on worker 0, and spread. */
+int lsi_engine_is_new(const lsi_engine *engine);
+/* From now on it is kept. Collective. */
+ls_status lsi_engine_fill(lsi_engine *engine);
 /* State of worker 0 (weights, statistics, optimizer, step) to everybody. Collective. */
 ls_status lsi_engine_spread(lsi_engine *engine);
 lsi_replica *lsi_engine_replica(lsi_engine *engine);
+/* Figures of a step that was done, 1 for the first; NULL when they are not known any more. */
+const lsi_vault_figures *lsi_engine_figures(const lsi_engine *engine, uint64_t number);
 
 #endif

@@ -114,7 +114,10 @@ static ls_status open_vault(lsi_replica *r, const lsi_replica_setup *setup)
         r->of[m] = lsi_vault_slot(r->vault, r->slots[m]);
     r->mine = r->of[d->member];
     r->weights = r->vault->weights;
-    return LS_OK;
+    lsi_counters *mine = lsi_counters_of(r, d->member);
+    atomic_store(&mine->ready, 0);
+    atomic_store(&mine->reduced, 0);
+    return lsi_domain_meet(d);
 }
 
 ls_status lsi_memory_open(lsi_replica *r, const lsi_replica_setup *setup)

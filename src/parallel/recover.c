@@ -82,11 +82,11 @@ static ls_status measure_all(lsi_replica *then, int round, uint64_t number)
 }
 
 /* 2. `summed`: gradients are in the leader's first vector. */
-static ls_status finish(lsi_replica *then, uint64_t number, int summed)
+static ls_status finish(lsi_replica *then, uint64_t number, double count, int summed)
 {
     const int rounds = ls_optimizer_rounds(then->optimizer);
     size_t last;
-    LSI_TRY(ls_optimizer_begin(then->optimizer, (float)(1 / then->totals[LSI_TAIL_COUNT])));
+    LSI_TRY(ls_optimizer_begin(then->optimizer, (float)(1 / count)));
     for (int round = 0; round < rounds; round++)
         LSI_TRY(measure_all(then, round, number));
     for (size_t first = 0; lsi_own_run(then, &first, &last); first = last) {
@@ -100,21 +100,33 @@ static ls_status finish(lsi_replica *then, uint64_t number, int summed)
     return LS_OK;
 }
 
+/* Every run has its mark: the members may have gone on, and the gradients are not these any more. */
+static int all_marked(const lsi_replica *r, uint64_t number)
+{
+    int all = 1;
+    for (size_t first = 0; first < r->blocks; first += LSI_OWN_BLOCKS)
+        all &= atomic_load(&r->vault->marks[first / LSI_OWN_BLOCKS]) >= lsi_mark(number, 1);
+    return all;
+}
+
 static ls_status finish_step(lsi_replica *then, const lsi_vault_step *s)
 {
-    const int summed = s->domains > 1;
-    if (summed)
+    const lsi_vault_figures *f = &then->vault->head->figures[s->number % LSI_VAULT_FIGURES];
+    const int known = atomic_load(&f->number) == s->number, summed = s->domains > 1;
+    if (!known && summed)
         memcpy(then->totals, lsi_tail(then, 0, 0), then->tails * sizeof *then->totals);
-    else
+    else if (!known)
         lsi_combine_tails(then);
+    if (all_marked(then, s->number))
+        return LS_OK;
     then->domain.count = s->domains; /* rows were gathered, or not */
     if (then->sparse)
         LSI_TRY(lsi_sparse_give_all(then));
     then->domain.count = 1;
-    return finish(then, s->number, summed);
+    return finish(then, s->number, known ? f->count : then->totals[LSI_TAIL_COUNT], summed);
 }
 
-ls_status lsi_recover(lsi_replica *r, uint64_t *finished, double *totals)
+ls_status lsi_recover(lsi_replica *r, uint64_t *finished)
 {
     const lsi_vault_step s = r->vault->head->step;
     const uint64_t steps = atomic_load(&r->vault->head->steps);
@@ -129,10 +141,8 @@ ls_status lsi_recover(lsi_replica *r, uint64_t *finished, double *totals)
     ls_status status = see_as(&then, &s);
     if (status == LS_OK)
         status = finish_step(&then, &s);
-    if (status == LS_OK) {
+    if (status == LS_OK)
         *finished = s.number;
-        memcpy(totals, then.totals, r->tails * sizeof *totals);
-    }
     free(then.layout.spans);
     free(then.domain.first);
     free(then.of);

@@ -324,7 +324,7 @@ ls_status lsi_replica_combine(lsi_replica *r)
     return LS_OK;
 }
 
-ls_status lsi_replica_update(lsi_replica *r)
+ls_status lsi_replica_change(lsi_replica *r)
 {
     if (r->sparse)
         LSI_TRY(lsi_sparse_combine(r));
@@ -332,6 +332,11 @@ ls_status lsi_replica_update(lsi_replica *r)
         LSI_TRY(update(r, (float)(1 / r->totals[LSI_TAIL_COUNT])));
     else
         combine_own(r);
+    return LS_OK;
+}
+
+ls_status lsi_replica_end(lsi_replica *r)
+{
     LSI_TRY(lsi_domain_meet(&r->domain));
     lsi_transaction_end(r);
     r->syncs++;
@@ -341,5 +346,6 @@ ls_status lsi_replica_update(lsi_replica *r)
 ls_status lsi_replica_sync(lsi_replica *r)
 {
     LSI_TRY(lsi_replica_combine(r));
-    return lsi_replica_update(r);
+    LSI_TRY(lsi_replica_change(r));
+    return lsi_replica_end(r);
 }

@@ -162,9 +162,11 @@ void lsi_replica_ready(lsi_replica *r, int index);
 void lsi_replica_done(lsi_replica *r);
 /* Combine: totals of the tail are in r->totals then. Collective, blocks. */
 ls_status lsi_replica_combine(lsi_replica *r);
-/* Update the weights with what was combined. Collective, blocks. */
-ls_status lsi_replica_update(lsi_replica *r);
-/* Both. */
+/* Update this member's part of the weights with what was combined. Collective. */
+ls_status lsi_replica_change(lsi_replica *r);
+/* All members have: the step is done. Collective, blocks. */
+ls_status lsi_replica_end(lsi_replica *r);
+/* All three. */
 ls_status lsi_replica_sync(lsi_replica *r);
 
 static inline float *lsi_vector(const lsi_replica *r, int member, int k)
@@ -208,14 +210,17 @@ ls_status lsi_transaction_measure(lsi_replica *r, int round, size_t first, size_
 ls_status lsi_transaction_update(lsi_replica *r, const float *sums, size_t first, size_t last);
 /* Bring rows up to date. */
 ls_status lsi_transaction_touch(lsi_replica *r, int param, const int32_t *ids, size_t n);
+/* Bring all rows up to date; by one member. */
+ls_status lsi_transaction_flush(lsi_replica *r);
 /* All members have updated all blocks. */
 void lsi_transaction_end(lsi_replica *r);
 
 /* recover.c */
 /* Before the first step on a vault that others have used, by one member alone: no change of state
- * is left half done. If a step was finished by that, its number is in *finished (0: none) and its
- * totals in totals[tails]. The vault's `steps` is the caller's to move. */
-ls_status lsi_recover(lsi_replica *r, uint64_t *finished, double *totals);
+ * is left half done. If a step was finished by that, its number is in *finished (0: none) and, unless
+ * the vault has its figures, its totals in r->totals. The vault's `steps` is the caller's to
+ * move. */
+ls_status lsi_recover(lsi_replica *r, uint64_t *finished);
 
 /* layout.c */
 ls_status lsi_layout_make(lsi_replica *r, int leaves);

@@ -11,6 +11,8 @@
 #include "parallel/replica.h"
 #include "parallel/transaction.h"
 
+#define FLUSH 1024 /* rows at a time */
+
 static char *undo_memory(const lsi_replica *r)
 {
     return r->mine + r->undo_at;
@@ -92,6 +94,21 @@ ls_status lsi_transaction_touch(lsi_replica *r, int param, const int32_t *ids, s
         LSI_TRY(ls_optimizer_touch(r->optimizer, r->weights, param, ids + at, some, 1));
         keep(r, 0);
     }
+    return LS_OK;
+}
+
+ls_status lsi_transaction_flush(lsi_replica *r)
+{
+    int32_t ids[FLUSH];
+    if (!r->vault)
+        return ls_optimizer_flush(r->optimizer, r->weights);
+    for (int p = 0; p < r->n_params; p++)
+        for (size_t row = 0; r->params[p].sparse && row < r->params[p].dims[0];) {
+            size_t n = 0;
+            for (; n < FLUSH && row < r->params[p].dims[0]; n++)
+                ids[n] = (int32_t)row++;
+            LSI_TRY(lsi_transaction_touch(r, p, ids, n));
+        }
     return LS_OK;
 }
 

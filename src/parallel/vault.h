@@ -53,8 +53,10 @@ typedef struct lsi_vault_step {
 
 /* What is known of a step that is done. */
 typedef struct lsi_vault_figures {
-    uint64_t number, samples;
+    _Atomic uint64_t number; /* written last */
+    uint64_t samples;
     double loss, count, grad_norm, rate;
+    uint64_t workers;
 } lsi_vault_figures;
 
 typedef struct lsi_vault_head {
@@ -62,7 +64,8 @@ typedef struct lsi_vault_head {
     lsi_vault_shape shape;
     _Atomic uint32_t filled; /* there is a state */
     _Atomic uint64_t steps;  /* done */
-    _Atomic uint64_t judged; /* steps done at the latest evaluation that was recorded */
+    double judged_loss;      /* of the latest evaluation that was recorded, */
+    _Atomic uint64_t judged; /* and the steps done by then */
     lsi_vault_step step;
     lsi_vault_figures figures[LSI_VAULT_FIGURES]; /* of step n at n modulo their number */
 } lsi_vault_head;

@@ -5,12 +5,15 @@
  * 1. All workers leave the loop after the same step: whoever is asked to stop says so in the sums
  *    of the step (engine.h).
  * 2. A worker that cannot go on says so and tells the others, who end without a word.
- * 3. The first signal ends the run in order; the default action is restored by it, so that a second
- *    one ends the process.
+ * 3. The first signal ends the run in order, or in an elastic run this worker; the default action is
+ *    restored by it, so that a second one ends the process.
+ * 4. When another worker fails in an elastic run, the survivors enter the next generation and go on
+ *    where the state says: what was being done is done again, or was finished by one of them.
  */
 #include <signal.h>
 #include <stdlib.h>
 
+#include "base/log.h"
 #include "base/status.h"
 #include "train/trainer.h"
 
@@ -36,64 +39,136 @@ static int is_due(uint64_t every, uint64_t steps, uint64_t total)
 
 static ls_status evaluate(lsi_trainer *t)
 {
+    const uint64_t done = lsi_engine_steps(t->engine);
     lsi_evaluation found;
     if (!t->held)
         return LS_OK;
     const uint64_t most = t->config.eval.batches * t->config.train.batch;
     LSI_TRY(lsi_evaluate(t->comm, t->graph, &t->fields, t->held, most, &found));
-    return lsi_record_eval(t, &found);
+    LSI_TRY(lsi_record_eval(t, &found));
+    const lsi_replica *r = lsi_engine_replica(t->engine);
+    if (r->vault && r->domain.member == 0) {
+        r->vault->head->judged_loss = found.loss;
+        atomic_store(&r->vault->head->judged, done);
+    }
+    return LS_OK;
 }
 
-static ls_status step(lsi_trainer *t, int *stop)
+/* What this worker, or its launcher, wants to follow the step. */
+static void ask(lsi_trainer *t)
+{
+    const unsigned wish = lsi_member_wish(t->member);
+    const int leaves = asked_by && lsi_member_lasts(t->member) && t->workers > 1;
+    if (wish & LSI_WISH_STOP || (asked_by && !leaves))
+        lsi_engine_ask_stop(t->engine);
+    if (wish & LSI_WISH_CHANGE || leaves)
+        lsi_engine_ask_change(t->engine);
+}
+
+static ls_status step(lsi_trainer *t, int *change)
 {
     const uint64_t number = lsi_engine_steps(t->engine);
     uint64_t epoch, place;
     const uint64_t samples = lsi_batch_of(t, number, &epoch, &place);
     lsi_step_result result;
-    if (asked_by)
-        lsi_engine_ask_stop(t->engine);
+    ask(t);
     LSI_TRY(lsi_feed_take(t, number));
     LSI_TRY(lsi_engine_step(t->engine, samples, lsi_feed_fill, t, &result));
-    *stop = result.stop;
+    t->stop |= result.stop;
+    *change = result.change;
     return lsi_record_step(t, number, &result, samples);
 }
 
-static ls_status loop(lsi_trainer *t, int *stop)
+/* What is due after so many steps. `judged`: the evaluation is done already. */
+static ls_status after_step(lsi_trainer *t, int judged)
 {
     const lsi_train_config *c = &t->config;
-    while (lsi_engine_steps(t->engine) < t->total && !*stop) {
-        LSI_TRY(step(t, stop));
-        const uint64_t done = lsi_engine_steps(t->engine);
-        const int judge = is_due(c->eval.every, done, t->total);
-        const int save = is_due(c->checkpoint.every, done, t->total);
-        if (judge || save)
-            LSI_TRY(lsi_engine_settle(t->engine));
-        if (judge)
-            LSI_TRY(evaluate(t));
-        if (save)
-            LSI_TRY(lsi_record_save(t, 0));
-    }
-    LSI_TRY(lsi_engine_settle(t->engine));
-    if (!*stop)
+    const uint64_t done = lsi_engine_steps(t->engine);
+    const int judge = is_due(c->eval.every, done, t->total) && !judged;
+    const int save = is_due(c->checkpoint.every, done, t->total);
+    if (judge || save)
+        LSI_TRY(lsi_engine_settle(t->engine));
+    if (judge)
         LSI_TRY(evaluate(t));
-    return lsi_succeed_together(t, lsi_record_save(t, 1));
+    return save ? lsi_record_save(t, 0) : LS_OK;
 }
 
-ls_status lsi_train_work(const lsi_train_job *job, ls_comm *comm, int *interrupted)
+/* A generation goes on where the one before has ended, perhaps before all was done that was due. */
+static ls_status make_up(lsi_trainer *t)
+{
+    const lsi_vault *v = lsi_engine_replica(t->engine)->vault;
+    const uint64_t done = lsi_engine_steps(t->engine);
+    int64_t judged = v ? (int64_t)atomic_load(&v->head->judged) : 0;
+    if (!v || done == 0)
+        return LS_OK;
+    LSI_TRY(ls_broadcast(t->comm, &judged, 1, LS_I64, 0));
+    return after_step(t, (uint64_t)judged == done);
+}
+
+/* The steps of a generation. *change: another one is to follow, with the work undone. */
+static ls_status loop(lsi_trainer *t, int *change)
+{
+    LSI_TRY(make_up(t));
+    while (lsi_engine_steps(t->engine) < t->total && !t->stop && !*change) {
+        LSI_TRY(step(t, change));
+        LSI_TRY(after_step(t, 0));
+    }
+    if (*change && lsi_engine_steps(t->engine) < t->total && !t->stop)
+        return LS_OK;
+    *change = 0;
+    LSI_TRY(lsi_engine_settle(t->engine));
+    if (!t->stop)
+        LSI_TRY(evaluate(t));
+    LSI_TRY(lsi_succeed_together(t, lsi_record_save(t, 1)));
+    LSI_TRY(lsi_succeed_together(t, lsi_record_done(t, t->stop)));
+    lsi_member_done(t->member);
+    return LS_OK;
+}
+
+/* Was it another worker, or the network, that failed? */
+static int is_of_others(const lsi_trainer *t, ls_status status)
+{
+    const ls_status_reach reach = ls_status_get_reach(status);
+    return !t->all_failed && (reach == LS_STATUS_PEER || reach == LS_STATUS_GROUP);
+}
+
+/* From entering a generation to its end. *again: another one is to be entered. */
+static ls_status generation(lsi_trainer *t, int *again)
+{
+    int change = 0;
+    ls_status status = lsi_member_enter(t->member);
+    if (status == LS_OK && t->member->finished)
+        return LS_OK;
+    if (status == LS_OK)
+        status = lsi_trainer_enter(t);
+    if (status == LS_OK)
+        status = loop(t, &change);
+    const int leaves = asked_by && t->workers > 1;
+    *again = lsi_member_lasts(t->member) && (status == LS_OK ? change : is_of_others(t, status));
+    if (status != LS_OK && *again)
+        lsi_log(LSI_LOG_INFO, "%s", ls_last_error());
+    else if (status != LS_OK && !t->all_failed)
+        lsi_engine_give_up(t->engine, t->comm);
+    if (*again && leaves) {
+        lsi_member_goes(t->member);
+        *again = 0;
+    }
+    return *again ? LS_OK : status;
+}
+
+ls_status lsi_train_work(const lsi_train_job *job, lsi_member *member, int *interrupted)
 {
     lsi_trainer *t = calloc(1, sizeof *t); /* too large for a stack */
-    int stop = 0;
+    int again = 0;
     if (!t)
         return lsi_fail(LS_ERR_NOMEM, NULL, "training", "out of memory");
+    t->job = job;
+    t->member = member;
     watch_signals();
-    ls_status status = lsi_trainer_open(t, job, comm);
-    if (status == LS_OK)
-        status = loop(t, &stop);
-    if (status == LS_OK)
-        status = lsi_record_done(t, stop);
-    if (status != LS_OK && !t->all_failed)
-        lsi_engine_give_up(t->engine, comm);
-    *interrupted = stop ? (asked_by ? asked_by : SIGINT) : 0;
+    ls_status status;
+    while ((status = generation(t, &again)) == LS_OK && again)
+        lsi_trainer_leave(t);
+    *interrupted = t->stop ? (asked_by ? asked_by : SIGINT) : 0;
     lsi_trainer_close(t);
     free(t);
     return status;

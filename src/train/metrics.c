@@ -19,6 +19,7 @@
 #define WHAT "metrics"
 #define LATE_BYTES ((size_t)1 << 24) /* that are kept at most; what comes after is lost */
 #define STEP "{\"step\":"            /* every line begins so, then the number */
+#define EVAL "\"eval_loss\":"         /* that of an evaluation has this */
 
 struct lsi_metrics {
     int fd;
@@ -26,6 +27,7 @@ struct lsi_metrics {
     char *path;
     char *late; /* lines that could not be written yet, and their bytes */
     size_t late_bytes;
+    uint64_t last, last_eval; /* the latest step and evaluation that have a line */
 };
 
 /* ---- lines ----------------------------------------------------------------------------------- */
@@ -93,15 +95,23 @@ static int is_kept(const char *line, size_t length, uint64_t first)
     return strcmp(line + length - 2, "}\n") == 0 && strtoull(line + head, NULL, 10) < first;
 }
 
-/* The lines that are kept, from one file to another. */
-static ls_status copy_lines(FILE *from, FILE *to, const char *path, uint64_t first)
+static void note_line(lsi_metrics *m, const char *line)
 {
+    *(strstr(line, EVAL) ? &m->last_eval : &m->last) = strtoull(line + strlen(STEP), NULL, 10);
+}
+
+/* The lines that are kept, from one file to another. */
+static ls_status copy_lines(lsi_metrics *m, FILE *from, FILE *to, uint64_t first)
+{
+    const char *path = m->path;
     char *line = NULL;
     size_t room = 0;
     ssize_t length;
     while ((length = getline(&line, &room, from)) > 0) {
-        if (is_kept(line, (size_t)length, first))
-            fwrite(line, 1, (size_t)length, to);
+        if (!is_kept(line, (size_t)length, first))
+            continue;
+        note_line(m, line);
+        fwrite(line, 1, (size_t)length, to);
     }
     free(line);
     if (ferror(from))
@@ -111,8 +121,9 @@ static ls_status copy_lines(FILE *from, FILE *to, const char *path, uint64_t fir
     return LS_OK;
 }
 
-static ls_status cut_back(const char *path, uint64_t first)
+static ls_status cut_back(lsi_metrics *m, uint64_t first)
 {
+    const char *path = m->path;
     FILE *from = fopen(path, "rbe");
     if (!from)
         return errno == ENOENT ? LS_OK : lsi_fail_errno(WHAT, "%s cannot be opened", path);
@@ -122,7 +133,7 @@ static ls_status cut_back(const char *path, uint64_t first)
         return lsi_fail(LS_ERR_NOMEM, NULL, WHAT, "no memory");
     }
     FILE *to = fopen(temporary, "wbe");
-    ls_status status = to ? copy_lines(from, to, path, first)
+    ls_status status = to ? copy_lines(m, from, to, first)
                           : lsi_fail_errno(WHAT, "%s cannot be created", temporary);
     if (to && fclose(to) != 0 && status == LS_OK)
         status = lsi_fail_errno(WHAT, "%s cannot be written", temporary);
@@ -139,7 +150,6 @@ static ls_status cut_back(const char *path, uint64_t first)
 
 ls_status lsi_metrics_open(const char *path, uint64_t first, lsi_metrics **out)
 {
-    LSI_TRY(cut_back(path, first));
     lsi_metrics *m = calloc(1, sizeof *m);
     char *copy = strdup(path);
     if (!m || !copy) {
@@ -148,6 +158,12 @@ ls_status lsi_metrics_open(const char *path, uint64_t first, lsi_metrics **out)
         return lsi_fail(LS_ERR_NOMEM, NULL, WHAT, "no memory");
     }
     m->path = copy;
+    m->fd = -1;
+    const ls_status cut = cut_back(m, first);
+    if (cut != LS_OK) {
+        lsi_metrics_close(m);
+        return cut;
+    }
     m->fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     m->end = m->fd >= 0 ? lseek(m->fd, 0, SEEK_END) : -1;
     if (m->end < 0) {
@@ -157,6 +173,16 @@ ls_status lsi_metrics_open(const char *path, uint64_t first, lsi_metrics **out)
     }
     *out = m;
     return LS_OK;
+}
+
+uint64_t lsi_metrics_last(const lsi_metrics *m)
+{
+    return m->last;
+}
+
+uint64_t lsi_metrics_last_eval(const lsi_metrics *m)
+{
+    return m->last_eval;
 }
 
 void lsi_metrics_close(lsi_metrics *m)

@@ -34,17 +34,48 @@ static ls_status open_files(lsi_trainer *t, uint64_t done)
     return status;
 }
 
-ls_status lsi_record_open(lsi_trainer *t)
+/* Lines of steps that were done, but not written down before worker 0 died. */
+static ls_status catch_up(lsi_trainer *t, uint64_t done)
 {
-    const uint64_t first = lsi_engine_steps(t->engine);
-    if (t->worker != 0)
-        return LS_OK;
-    t->saved = t->job->resume ? first : LSI_SAVER_NONE;
-    if (!t->job->resume)
-        t->loss = t->eval_loss = NAN;
+    for (uint64_t n = lsi_metrics_last(t->metrics) + 1; n <= done; n++) {
+        const lsi_vault_figures *f = lsi_engine_figures(t->engine, n);
+        if (!f)
+            continue;
+        const lsi_metric_step m = {.step = n,
+                                   .epoch = (n - 1) / t->per_epoch,
+                                   .loss = f->loss,
+                                   .lr = f->rate,
+                                   .grad_norm = f->grad_norm > 0 ? f->grad_norm : NAN,
+                                   .samples_per_s = NAN,
+                                   .wait_share = NAN,
+                                   .step_s = NAN,
+                                   .workers = (int)f->workers};
+        LSI_TRY(lsi_metrics_step(t->metrics, &m));
+    }
+    return LS_OK;
+}
+
+/* What is known of the steps that are done: of a checkpoint, or of a state that was kept. */
+static void recall(lsi_trainer *t, uint64_t done)
+{
+    const lsi_vault *v = lsi_engine_replica(t->engine)->vault;
+    const lsi_vault_figures *f = lsi_engine_figures(t->engine, done);
+    if (!t->job->resume || !t->decided) {
+        t->loss = f ? f->loss : NAN;
+        t->evaluated = v ? atomic_load(&v->head->judged) : 0;
+        t->eval_loss = t->evaluated ? v->head->judged_loss : NAN;
+    }
+    t->saved = t->job->resume && t->decided ? done : LSI_SAVER_NONE;
+}
+
+static ls_status begin_record(lsi_trainer *t, uint64_t done)
+{
+    recall(t, done);
+    if (t->out && !t->dir)
+        LSI_TRY(lsi_run_dir_take(t->out, &t->dir));
     if (t->dir)
-        LSI_TRY(open_files(t, first));
-    lsi_progress_begin(&t->progress, STDOUT_FILENO, progress_mode(t->job), first, t->total,
+        LSI_TRY(open_files(t, done));
+    lsi_progress_begin(&t->progress, STDOUT_FILENO, progress_mode(t->job), done, t->total,
                        lsi_now());
     const char *name = t->config.model.name;
     lsi_progress_say(&t->progress,
@@ -53,21 +84,45 @@ ls_status lsi_record_open(lsi_trainer *t)
                      name, ls_graph_trained(t->graph), (unsigned long long)t->count,
                      (unsigned long long)t->config.train.batch,
                      (unsigned long long)t->config.train.shards, t->workers,
-                     t->workers == 1 ? "" : "s", (unsigned long long)first,
+                     t->workers == 1 ? "" : "s", (unsigned long long)done,
                      (unsigned long long)t->total);
+    t->records = 1;
+    return LS_OK;
+}
+
+ls_status lsi_record_open(lsi_trainer *t)
+{
+    const uint64_t done = lsi_engine_steps(t->engine);
+    if (t->worker != 0) {
+        lsi_record_close(t);
+        return LS_OK;
+    }
+    if (!t->records)
+        LSI_TRY(begin_record(t, done));
+    else
+        lsi_progress_say(&t->progress, "%d worker%s from step %llu on", t->workers,
+                         t->workers == 1 ? "" : "s", (unsigned long long)done);
     if (t->dir)
-        lsi_run_dir_log(t->dir, "%s, %d workers, from step %llu of %llu", name, t->workers,
-                        (unsigned long long)first, (unsigned long long)t->total);
+        lsi_run_dir_log(t->dir, "%s, %d workers, from step %llu of %llu, generation %llu",
+                        t->config.model.name, t->workers, (unsigned long long)done,
+                        (unsigned long long)t->total,
+                        (unsigned long long)t->member->generation);
+    if (t->metrics)
+        LSI_TRY(catch_up(t, done));
     return LS_OK;
 }
 
 void lsi_record_close(lsi_trainer *t)
 {
-    if (t->worker != 0)
-        return;
     lsi_saver_destroy(t->saver);
     lsi_metrics_close(t->metrics);
     lsi_events_close(t->events);
+    lsi_run_dir_close(t->dir);
+    t->saver = NULL;
+    t->metrics = NULL;
+    t->events = NULL;
+    t->dir = NULL;
+    t->records = 0;
 }
 
 void lsi_record_state(lsi_trainer *t, lsi_state *state)
@@ -143,7 +198,7 @@ ls_status lsi_record_eval(lsi_trainer *t, const lsi_evaluation *found)
                                .seconds = found->seconds};
     t->eval_loss = found->loss;
     t->evaluated = step;
-    if (t->metrics)
+    if (t->metrics && lsi_metrics_last_eval(t->metrics) < step)
         go_on(t, lsi_metrics_eval(t->metrics, &m));
     if (t->events) {
         const lsi_scalar scalars[] = {{"eval/loss", m.loss}, {"eval/accuracy", m.accuracy}};

@@ -23,6 +23,8 @@
 #define METRICS "metrics.jsonl"
 #define EVENTS "events.out.tfevents."
 #define LINE_BYTES 2048
+#define LOCK_TRIES 100 /* for the lock of a process that has just died */
+#define LOCK_PAUSE_US 20000
 
 struct lsi_run_dir {
     char path[PATH_MAX];
@@ -171,6 +173,28 @@ ls_status lsi_run_dir_open(const char *path, lsi_run_dir **out)
                            ? take_lock(d)
                            : lsi_fail(LS_ERR_NOT_FOUND, "give the folder that --out named", WHAT,
                                       "%s holds no run: it has no " CONFIG, path);
+    if (status != LS_OK) {
+        lsi_run_dir_close(d);
+        return status;
+    }
+    *out = d;
+    return LS_OK;
+}
+
+ls_status lsi_run_dir_take(const char *path, lsi_run_dir **out)
+{
+    lsi_run_dir *d;
+    ls_status status;
+    LSI_TRY(make_folders(path));
+    LSI_TRY(open_folder(path, &d));
+    for (int left = LOCK_TRIES;; left--) {
+        status = take_lock(d);
+        if (status != LS_ERR_CONFLICT || left == 0)
+            break;
+        close(d->lock);
+        d->lock = -1;
+        usleep(LOCK_PAUSE_US);
+    }
     if (status != LS_OK) {
         lsi_run_dir_close(d);
         return status;

@@ -12,6 +12,7 @@
 #include "train/trainer.h"
 
 #define TEXT_MAX ((int64_t)1 << 20)
+#define OUT "# out "
 
 /* ---- the configuration ---------------------------------------------------------------------- */
 
@@ -95,6 +96,41 @@ static ls_status take_from_data(lsi_train_config *config)
     return status == LS_OK ? lsi_train_config_settle(config) : status;
 }
 
+static ls_status set_out(lsi_trainer *t, const char *path)
+{
+    free(t->out);
+    t->out = strdup(path);
+    return t->out ? LS_OK : lsi_fail(LS_ERR_NOMEM, NULL, "training", "out of memory");
+}
+
+/* The papers: what the run is, in a form that config_ini.c reads; the first line is ours. */
+static ls_status write_papers(lsi_trainer *t, char **text)
+{
+    char *config;
+    LSI_TRY(lsi_train_config_print(&t->config, &config));
+    const int n = asprintf(text, OUT "%s\n%s", t->out ? t->out : "", config);
+    free(config);
+    return n >= 0 ? LS_OK : lsi_fail(LS_ERR_NOMEM, NULL, "training", "out of memory");
+}
+
+static ls_status read_papers(lsi_trainer *t, const char *text)
+{
+    const size_t head = strlen(OUT), line = strcspn(text, "\n");
+    if (strncmp(text, OUT, head) != 0)
+        return lsi_fail(LS_ERR_PROTOCOL, NULL, "training", "the run's papers make no sense");
+    LSI_TRY(lsi_train_config_init(&t->config, NULL));
+    LSI_TRY(lsi_train_config_read_text(&t->config, "the run's configuration", text, strlen(text)));
+    LSI_TRY(lsi_train_config_settle(&t->config));
+    if (line > head) {
+        free(t->out);
+        t->out = strndup(text + head, line - head);
+        if (!t->out)
+            return lsi_fail(LS_ERR_NOMEM, NULL, "training", "out of memory");
+    }
+    t->configured = 1;
+    return LS_OK;
+}
+
 /* Worker 0: what the run is, and where it is kept. */
 static ls_status decide(lsi_trainer *t, char **text)
 {
@@ -111,10 +147,13 @@ static ls_status decide(lsi_trainer *t, char **text)
         LSI_TRY(lsi_checkpoint_find(t->job->resume, &c));
         LSI_TRY(lsi_saved_run(c.folder, path));
         LSI_TRY(lsi_run_dir_open(path, &t->dir));
+        LSI_TRY(set_out(t, path));
     } else if (t->config.run.out[0]) {
         LSI_TRY(lsi_run_dir_create(t->config.run.out, &t->dir));
+        LSI_TRY(set_out(t, t->config.run.out));
     }
-    return lsi_train_config_print(&t->config, text);
+    t->configured = t->decided = 1;
+    return write_papers(t, text);
 }
 
 /* Another worker has failed, and says why: the same status, without a text. */
@@ -136,36 +175,61 @@ ls_status lsi_succeed_together(lsi_trainer *t, ls_status mine)
     return failed_elsewhere(t, (ls_status)(-(int32_t)(first & UINT32_MAX)));
 }
 
-/* Everybody gets worker 0's configuration; instead of a length, its error when there is none. */
-static ls_status agree(lsi_trainer *t)
+/* Everybody gets the papers of worker `from`; instead of a length, its error when it has none. */
+static ls_status share_papers(lsi_trainer *t, int from)
 {
     char *text = NULL;
-    const ls_status decided = t->worker == 0 ? decide(t, &text) : LS_OK;
-    int64_t length = text ? (int64_t)strlen(text) : (int64_t)decided;
-    ls_status status = ls_broadcast(t->comm, &length, 1, LS_I64, 0);
-    if (decided != LS_OK || status != LS_OK) {
+    ls_status mine = LS_OK;
+    if (t->worker == from)
+        mine = t->configured ? write_papers(t, &text) : decide(t, &text);
+    int64_t length = text ? (int64_t)strlen(text) : (int64_t)mine;
+    ls_status status = ls_broadcast(t->comm, &length, 1, LS_I64, from);
+    if (mine != LS_OK || status != LS_OK) {
         free(text);
         t->all_failed = status == LS_OK;
-        return decided != LS_OK ? decided : status;
+        return mine != LS_OK ? mine : status;
     }
     if (length < 0)
         return failed_elsewhere(t, (ls_status)length);
     if (length > TEXT_MAX)
         return lsi_fail(LS_ERR_PROTOCOL, NULL, "training", "a configuration of %lld bytes",
                         (long long)length);
-    if (!text && !(text = malloc((size_t)length + 1)))
+    if (!text && !(text = calloc((size_t)length + 1, 1)))
         return lsi_fail(LS_ERR_NOMEM, NULL, "training", "out of memory");
-    status = ls_broadcast(t->comm, text, (size_t)length, LS_U8, 0);
-    if (status == LS_OK && t->worker > 0) {
-        status = lsi_train_config_init(&t->config, NULL);
-        if (status == LS_OK)
-            status = lsi_train_config_read_text(&t->config, "worker 0's configuration", text,
-                                                (size_t)length);
-        if (status == LS_OK)
-            status = lsi_train_config_settle(&t->config);
-    }
+    status = ls_broadcast(t->comm, text, (size_t)length, LS_U8, from);
+    if (status == LS_OK && !t->configured)
+        status = read_papers(t, text);
+    if (status == LS_OK)
+        status = lsi_member_keep_papers(t->member, text);
     free(text);
     return status;
+}
+
+/* Worker 0 decides what the run is, unless somebody knows it already: who does tells the others. The
+ * wish to end is asked for, too. */
+static ls_status agree(lsi_trainer *t)
+{
+    enum { KNOWS = 1, STOPS = 2 };
+    char *text = NULL;
+    if (!t->configured)
+        LSI_TRY(lsi_member_papers(t->member, &text));
+    ls_status status = text ? read_papers(t, text) : LS_OK;
+    free(text);
+    int32_t *all = calloc((size_t)t->workers, sizeof *all), from = 0;
+    if (status == LS_OK && !all)
+        status = lsi_fail(LS_ERR_NOMEM, NULL, "training", "out of memory");
+    const int32_t mine = (t->configured ? KNOWS : 0) |
+                         (lsi_member_wish(t->member) & LSI_WISH_STOP ? STOPS : 0);
+    if (status == LS_OK)
+        status = ls_allgather(t->comm, &mine, all, 1, LS_I32);
+    int known = 0;
+    for (int w = t->workers - 1; status == LS_OK && w >= 0; w--) {
+        known += all[w] & KNOWS;
+        from = all[w] & KNOWS ? w : from;
+        t->stop |= (all[w] & STOPS) != 0;
+    }
+    free(all);
+    return status == LS_OK && known < t->workers ? share_papers(t, from) : status;
 }
 
 /* ---- data and model ------------------------------------------------------------------------- */
@@ -238,26 +302,30 @@ static ls_status make_graph(void *trainer, ls_graph **out)
     return status;
 }
 
-/* What may fail on one host alone. */
-static ls_status open_parts(lsi_trainer *t, ls_optim_config *optim)
+/* What may fail on one host alone. It is done once. */
+static ls_status open_parts(lsi_trainer *t)
 {
+    if (t->graph)
+        return LS_OK;
     LSI_TRY(make_graph(t, &t->graph));
     LSI_TRY(lsi_fields_of(t->graph, &t->fields));
     LSI_TRY(open_data(t));
-    return lsi_train_config_optim(&t->config, t->total, optim);
+    t->optim = (ls_optim_config)LS_OPTIM_CONFIG_INIT;
+    return lsi_train_config_optim(&t->config, t->total, &t->optim);
 }
 
 static ls_status open_engine(lsi_trainer *t)
 {
-    ls_optim_config optim = LS_OPTIM_CONFIG_INIT;
     lsi_engine_config config = {.shards = (int)t->config.train.shards,
                                 .batch = t->config.train.batch,
                                 .micro_batch = (size_t)t->config.train.micro_batch,
-                                .optimizer = &optim,
+                                .optimizer = &t->optim,
                                 .another = make_graph,
-                                .another_arg = t};
+                                .another_arg = t,
+                                .keeper =
+                                    lsi_member_lasts(t->member) ? &t->member->keeper : NULL};
     t->graph_batch = lsi_engine_graph_batch(&config);
-    LSI_TRY(lsi_succeed_together(t, open_parts(t, &optim)));
+    LSI_TRY(lsi_succeed_together(t, open_parts(t)));
     LSI_TRY(lsi_engine_open(t->comm, t->graph, &config, &t->engine));
     ls_comm *leaders = lsi_engine_replica(t->engine)->domain.leaders;
     return leaders ? ls_comm_select(leaders, "allreduce", t->config.train.reduce) : LS_OK;
@@ -279,45 +347,58 @@ static ls_status load(lsi_trainer *t)
     return LS_OK;
 }
 
-/* Worker 0 loads, everybody gets it; whether it could is told first. */
-static ls_status resume(lsi_trainer *t)
+/* A state that nobody has kept yet: worker 0 loads it if the run is to go on with one, everybody gets
+ * it; whether it could is told first. */
+static ls_status begin(lsi_trainer *t)
 {
-    const ls_status loaded = t->worker == 0 && t->job->resume ? load(t) : LS_OK;
-    int32_t go[2] = {(int32_t)loaded, t->worker == 0 && t->job->resume};
+    const int is_new = lsi_engine_is_new(t->engine);
+    const int loads = t->worker == 0 && t->job->resume && is_new;
+    const ls_status loaded = loads ? load(t) : LS_OK;
+    int32_t go[2] = {(int32_t)loaded, loads};
     LSI_TRY(ls_broadcast(t->comm, go, 2, LS_I32, 0));
     t->all_failed = go[0] != LS_OK;
     if (loaded != LS_OK)
         return loaded;
     if (go[0] != LS_OK)
         return failed_elsewhere(t, (ls_status)go[0]);
-    return go[1] ? lsi_engine_spread(t->engine) : LS_OK;
+    if (go[1])
+        LSI_TRY(lsi_engine_spread(t->engine));
+    return lsi_engine_fill(t->engine);
 }
 
-ls_status lsi_trainer_open(lsi_trainer *t, const lsi_train_job *job, ls_comm *comm)
+ls_status lsi_trainer_enter(lsi_trainer *t)
 {
-    *t = (lsi_trainer){.job = job,
-                       .comm = comm,
-                       .worker = ls_comm_rank(comm),
-                       .workers = ls_comm_size(comm)};
+    t->comm = t->member->comm;
+    t->worker = ls_comm_rank(t->comm);
+    t->workers = ls_comm_size(t->comm);
     LSI_TRY(agree(t));
     LSI_TRY(open_engine(t));
-    if (t->worker == 0)
+    if (!t->weights.param_values) /* they stay where they are, in a vault */
         LSI_TRY(lsi_weights_of(t->graph, &t->weights));
-    LSI_TRY(resume(t));
+    LSI_TRY(begin(t));
     ls_status status = lsi_record_open(t);
     if (status == LS_OK)
         status = lsi_feed_open(t, lsi_engine_steps(t->engine));
     return lsi_succeed_together(t, status);
 }
 
+void lsi_trainer_leave(lsi_trainer *t)
+{
+    ls_loader_destroy(t->loader);
+    t->loader = NULL;
+    lsi_engine_close(t->engine);
+    t->engine = NULL;
+    lsi_member_leave(t->member);
+    t->comm = NULL;
+}
+
 void lsi_trainer_close(lsi_trainer *t)
 {
     lsi_record_close(t);
+    lsi_trainer_leave(t);
     lsi_weights_free(&t->weights);
-    ls_loader_destroy(t->loader);
-    lsi_engine_close(t->engine);
     ls_graph_destroy(t->graph);
     ls_dataset_close(t->train);
     ls_dataset_close(t->held);
-    lsi_run_dir_close(t->dir);
+    free(t->out);
 }

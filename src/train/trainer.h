@@ -4,12 +4,14 @@
  *     feed      the worker's part of each batch, read ahead, into the inputs of its graph
  *     evaluate  the held-out data, each worker a part
  *     record    worker 0: run directory, metrics, checkpoints, what the user sees
- *     loop      the steps
+ *     loop      the steps, in one generation after the other
  *
  * 1. Everything that decides the result is in `config`, which is the same on every worker.
  * 2. Step s belongs to epoch s / per_epoch and trains the places [i, i + batch) of its order, where
  *    i = s % per_epoch * batch; the last batch of an epoch is smaller if the data does not divide.
- * 3. Weights change only in a sync that worker 0 takes part in: what it reads between two steps
+ * 3. Whoever is worker 0 in a generation records; all that is needed to take that over is in the
+ *    vault, the papers and the run directory.
+ * 4. Weights change only in a sync that worker 0 takes part in: what it reads between two steps
  *    (to save, to hash) stands still.
  */
 #ifndef LSI_TRAIN_TRAINER_H
@@ -37,22 +39,31 @@ typedef struct lsi_fields {
 
 typedef struct lsi_trainer {
     const lsi_train_job *job;
+    lsi_member *member;
+    int all_failed; /* and know it */
+
+    /* of a generation */
     ls_comm *comm;
     int worker, workers;
-    int all_failed; /* and know it */
+    lsi_engine *engine;
+    ls_loader *loader;
+    uint64_t asked; /* the next step to ask the loader for */
+    const void *taken[LSI_FIELDS_MAX];
+    int stop; /* somebody wants the run to end */
+
+    /* of the run */
+    int configured, decided; /* it is known what the run is; it was this worker that decided */
+    char *out;               /* run directory, NULL: none */
     lsi_train_config config;
+    ls_optim_config optim;
     ls_dataset *train, *held; /* held: NULL when nothing is held out */
     uint64_t count, per_epoch, total;
     ls_graph *graph;
     size_t graph_batch;
-    lsi_engine *engine;
     lsi_fields fields;
 
-    ls_loader *loader;
-    uint64_t asked; /* the next step to ask the loader for */
-    const void *taken[LSI_FIELDS_MAX];
-
     /* worker 0 */
+    int records;      /* this worker does */
     lsi_run_dir *dir; /* NULL: nothing is kept */
     lsi_weights weights;
     lsi_metrics *metrics;
@@ -72,7 +83,11 @@ typedef struct lsi_evaluation {
 } lsi_evaluation;
 
 /* setup.c */
-ls_status lsi_trainer_open(lsi_trainer *t, const lsi_train_job *job, ls_comm *comm);
+/* The generation that the member is in: configuration, data and model if they are not there yet,
+ * engine, feed, record. Collective. */
+ls_status lsi_trainer_enter(lsi_trainer *t);
+/* Leave it: what is of the run stays. */
+void lsi_trainer_leave(lsi_trainer *t);
 void lsi_trainer_close(lsi_trainer *t);
 /* Has everybody succeeded? An error otherwise; of those who have failed, the first has a text to
  * tell. Collective. */
@@ -93,6 +108,7 @@ ls_status lsi_evaluate(ls_comm *comm, ls_graph *graph, const lsi_fields *fields,
                        const ls_dataset *data, uint64_t most, lsi_evaluation *out);
 
 /* record.c: nothing happens on other workers than 0. */
+/* Go on recording, or begin to. */
 ls_status lsi_record_open(lsi_trainer *t);
 void lsi_record_close(lsi_trainer *t);
 /* Fill in all that a checkpoint of this moment has. */

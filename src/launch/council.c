@@ -1,0 +1,391 @@
+/* The council's store: what is said there, and what is heard. */
+#include "launch/council.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/env.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "launch/decide.h"
+#include "launch/seat.h"
+
+#define WORD_FIRST_S 2.0
+#define WORD_EVERY_S 5.0
+
+static double lease_s(const lsi_council *c)
+{
+    return c->config->evict_s > 0 ? c->config->evict_s : LSI_EVICT_S;
+}
+
+/* How a call has ended. A store that is late for a while is not lost. */
+static void note(lsi_council *c, ls_status status)
+{
+    const double now = lsi_now();
+    if (status != LS_ERR_TIMEOUT)
+        c->late_since = 0;
+    else if (c->late_since == 0)
+        c->late_since = now;
+    if (status == LS_OK || !c->store || ls_status_get_reach(status) != LS_STATUS_PEER ||
+        (status == LS_ERR_TIMEOUT && now - c->late_since < lease_s(c) / 2))
+        return;
+    lsi_log(LSI_LOG_INFO, "store: %s", ls_last_error());
+    lsi_store_close(c->store);
+    c->store = NULL;
+}
+
+static void put(lsi_council *c, const char *key, const char *text, uint64_t lease)
+{
+    if (c->store)
+        note(c, c->store->ops->put(c->store, key, text, strlen(text), lease, NULL));
+}
+
+static void say_seat(lsi_council *c)
+{
+    char key[32], text[LSI_SEAT_TEXT];
+    snprintf(key, sizeof key, "host/%llu", (unsigned long long)c->me.id);
+    lsi_seat_print(&c->me, text);
+    put(c, key, text, c->lease);
+}
+
+void lsi_council_tell(lsi_council *c, uint64_t generation, int ready, int busy, int leaving)
+{
+    lsi_seat *me = &c->me;
+    if (me->generation == generation && me->ready == ready && me->busy == busy &&
+        me->leaving == leaving)
+        return;
+    me->generation = generation;
+    me->ready = ready;
+    me->busy = busy;
+    me->leaving = leaving;
+    say_seat(c);
+}
+
+void lsi_council_tell_dead(lsi_council *c, uint64_t generation, int rank, const char *cause)
+{
+    char key[64];
+    snprintf(key, sizeof key, "dead/%llu/%d", (unsigned long long)generation, rank);
+    if (lsi_council_others(c))
+        put(c, key, cause, 0);
+}
+
+void lsi_council_ask_change(lsi_council *c)
+{
+    char key[32];
+    snprintf(key, sizeof key, "change/%llu", (unsigned long long)c->table.generation);
+    put(c, key, "1", 0);
+}
+
+void lsi_council_limit(lsi_council *c)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%d %d", c->least, c->most);
+    put(c, "limits", text, 0);
+}
+
+void lsi_council_ask_stop(lsi_council *c)
+{
+    put(c, "stop", "1", 0);
+}
+
+void lsi_council_end(lsi_council *c, int status, const char *cause)
+{
+    char text[LSI_HOST_CAUSE_MAX + 16];
+    snprintf(text, sizeof text, "%d %s", status, cause);
+    if (!c->ended)
+        put(c, "end", text, 0);
+    c->ended = 1;
+    c->end_status = status;
+}
+
+int lsi_council_place(const lsi_council *c, const lsi_table *table, int *first, int *ranks)
+{
+    int place = -1;
+    *ranks = 0;
+    for (int h = 0; h < table->hosts; h++) {
+        if (table->id[h] == c->me.id) {
+            place = h;
+            *first = *ranks;
+        }
+        *ranks += table->size[h];
+    }
+    return place;
+}
+
+int lsi_council_others(const lsi_council *c)
+{
+    int n = 0;
+    for (int i = 0; i < c->n_seats; i++)
+        n += c->seats[i].id != c->me.id;
+    return n;
+}
+
+/* ---- coming --------------------------------------------------------------------------------- */
+
+/* A number of our own. */
+static ls_status take_number(lsi_council *c)
+{
+    lsi_store *s = c->store;
+    const uint8_t *value;
+    size_t bytes;
+    uint64_t version = 0;
+    for (;;) {
+        char text[24];
+        uint64_t next = 1;
+        ls_status status = s->ops->get(s, "next", &value, &bytes, &version);
+        if (status == LS_OK) {
+            snprintf(text, sizeof text, "%.*s", (int)bytes, (const char *)value);
+            next = strtoull(text, NULL, 10);
+        } else if (status == LS_ERR_NOT_FOUND) {
+            version = 0;
+        } else {
+            return status;
+        }
+        const int n = snprintf(text, sizeof text, "%llu", (unsigned long long)next + 1);
+        status = s->ops->compare_and_put(s, "next", version, text, (size_t)n, 0, NULL);
+        if (status == LS_OK)
+            c->me.id = next;
+        if (status != LS_ERR_CONFLICT)
+            return status;
+    }
+}
+
+/* Take a seat at the store that was opened: it tells what is known there from now on. */
+static ls_status sit_down(lsi_council *c, int anew)
+{
+    c->n_seats = 0;
+    c->keep_at = lsi_now() + lease_s(c) / 3;
+    LSI_TRY(c->store->ops->lease(c->store, lease_s(c), &c->lease));
+    if (anew)
+        LSI_TRY(take_number(c));
+    say_seat(c);
+    return c->store ? c->store->ops->watch(c->store, "") : LS_ERR_PEER_DEAD;
+}
+
+ls_status lsi_council_connect(lsi_council *c, const char *url, double timeout_s, int anew)
+{
+    lsi_store *store;
+    LSI_TRY(lsi_store_open(url, &c->key, timeout_s, &store));
+    lsi_store_close(c->store);
+    c->store = store;
+    const ls_status status = sit_down(c, anew);
+    if (status == LS_OK) {
+        snprintf(c->url, sizeof c->url, "%s", url);
+        return LS_OK;
+    }
+    lsi_store_close(c->store);
+    c->store = NULL;
+    return status;
+}
+
+void lsi_council_close(lsi_council *c)
+{
+    lsi_store_close(c->store); /* and with the connection the lease */
+    c->store = NULL;
+    lsi_store_process_stop(&c->own);
+    explicit_bzero(&c->key, sizeof c->key);
+}
+
+/* ---- hearing -------------------------------------------------------------------------------- */
+
+int lsi_council_fd(const lsi_council *c)
+{
+    return c->store ? c->store->ops->fd(c->store) : -1;
+}
+
+static void hear_host(lsi_council *c, const lsi_store_event *e, const char *text,
+                      const lsi_council_sink *sink)
+{
+    const uint64_t id = strtoull(e->key + strlen("host/"), NULL, 10);
+    lsi_seat seat;
+    if (!e->deleted) {
+        if (lsi_seat_parse(id, text, &seat))
+            lsi_seats_put(c, &seat);
+        return;
+    }
+    if (lsi_seats_drop(c, id) && id != c->me.id && !c->ended)
+        sink->lost(sink->arg, id, "its launcher is gone");
+    if (id == c->me.id && !c->ended) { /* we were asleep for too long, and are not one of them */
+        lsi_log(LSI_LOG_WARN, "given up by the other hosts; coming back");
+        c->lease = 0;
+    }
+}
+
+static void hear_generation(lsi_council *c, const lsi_store_event *e, const char *text,
+                            const lsi_council_sink *sink)
+{
+    lsi_table table;
+    if (!lsi_table_parse(strtoull(e->key + strlen("gen/"), NULL, 10), text, &table) ||
+        table.generation <= c->table.generation)
+        return;
+    c->table = table;
+    c->since = 0;
+    sink->entered(sink->arg, &c->table);
+}
+
+static void hear_death(const lsi_store_event *e, const char *text, const lsi_council_sink *sink)
+{
+    char *rest;
+    const uint64_t generation = strtoull(e->key + strlen("dead/"), &rest, 10);
+    const long rank = *rest == '/' ? strtol(rest + 1, NULL, 10) : -1;
+    if (rank >= 0 && rank < LSI_MAX_RANKS)
+        sink->dead(sink->arg, generation, (int)rank, text);
+}
+
+static void hear_end(lsi_council *c, const char *text, const lsi_council_sink *sink)
+{
+    char *rest;
+    const long status = strtol(text, &rest, 10);
+    if (!c->ended) {
+        c->ended = 1;
+        c->end_status = status >= 0 && status < 256 ? (int)status : 1;
+        snprintf(c->end_cause, sizeof c->end_cause, "%s", *rest == ' ' ? rest + 1 : rest);
+    }
+    sink->ended(sink->arg);
+}
+
+static int begins(const char *key, const char *with)
+{
+    return strncmp(key, with, strlen(with)) == 0;
+}
+
+static void hear(lsi_council *c, const lsi_store_event *e, const lsi_council_sink *sink)
+{
+    char text[LSI_SEAT_TEXT + LSI_MAX_HOSTS * 24];
+    snprintf(text, sizeof text, "%.*s", e->deleted ? 0 : (int)e->bytes, (const char *)e->value);
+    if (begins(e->key, "host/")) {
+        hear_host(c, e, text, sink);
+    } else if (e->deleted) {
+        return;
+    } else if (begins(e->key, "gen/")) {
+        hear_generation(c, e, text, sink);
+    } else if (begins(e->key, "change/")) {
+        const uint64_t generation = strtoull(e->key + strlen("change/"), NULL, 10);
+        c->change = generation > c->change ? generation : c->change;
+        sink->wishes(sink->arg);
+    } else if (begins(e->key, "dead/")) {
+        hear_death(e, text, sink);
+    } else if (strcmp(e->key, "limits") == 0) {
+        lsi_limits_parse(c, text);
+    } else if (strcmp(e->key, "stop") == 0) {
+        c->stop = 1;
+        sink->wishes(sink->arg);
+    } else if (strcmp(e->key, "end") == 0) {
+        hear_end(c, text, sink);
+    }
+}
+
+/* ---- deciding ------------------------------------------------------------------------------- */
+
+static int is_first(const lsi_council *c)
+{
+    return c->n_seats > 0 && c->seats[0].id == c->me.id;
+}
+
+static void form(lsi_council *c, const lsi_table *table)
+{
+    char key[32], text[LSI_MAX_HOSTS * 24];
+    snprintf(key, sizeof key, "gen/%llu", (unsigned long long)table->generation);
+    const size_t bytes = lsi_table_print(table, text);
+    const ls_status status =
+        c->store->ops->compare_and_put(c->store, key, 0, text, bytes, 0, NULL);
+    if (status != LS_ERR_CONFLICT) /* somebody else was quicker: we shall hear it */
+        note(c, status);
+}
+
+static void wait_for(lsi_council *c, double waited, const char *why)
+{
+    const double now = lsi_now();
+    if (waited < WORD_FIRST_S || now < c->next_word)
+        return;
+    c->next_word = now + WORD_EVERY_S;
+    lsi_log(LSI_LOG_WARN, "waiting for %s", why);
+}
+
+static void decide(lsi_council *c, const lsi_council_sink *sink)
+{
+    const double now = lsi_now();
+    char why[LSI_HOST_CAUSE_MAX] = "";
+    lsi_table table;
+    if (c->ended || !is_first(c))
+        return;
+    if (c->since == 0)
+        c->since = now;
+    const double waited = now - c->since;
+    switch (lsi_decide(c, waited, &table, why)) {
+    case LSI_DECIDE_NOTHING: c->since = 0; break;
+    case LSI_DECIDE_CHANGE: lsi_council_ask_change(c); break;
+    case LSI_DECIDE_FORM: form(c, &table); break;
+    case LSI_DECIDE_LOOK:
+        wait_for(c, waited, why);
+        lsi_council_look(c);
+        break;
+    case LSI_DECIDE_WAIT:
+        wait_for(c, waited, why);
+        if (!c->table.generation && c->config->wait_s > 0 && waited > c->config->wait_s) {
+            lsi_council_end(c, 1, why);
+            sink->ended(sink->arg);
+        }
+        break;
+    case LSI_DECIDE_END:
+        lsi_council_end(c, 1, why);
+        sink->ended(sink->arg);
+        break;
+    }
+}
+
+/* The lease, in time; a new seat if it was lost meanwhile. */
+static void keep_seat(lsi_council *c)
+{
+    const double now = lsi_now();
+    if (now < c->keep_at || !c->store)
+        return;
+    c->keep_at = now + lease_s(c) / 3;
+    const ls_status status =
+        c->lease ? c->store->ops->keep(c->store, c->lease) : LS_ERR_NOT_FOUND;
+    if (status != LS_ERR_NOT_FOUND) {
+        note(c, status);
+        return;
+    }
+    c->me.generation = 0;
+    c->me.busy = 0;
+    note(c, sit_down(c, 1));
+}
+
+/* Hosts of this generation that have not followed us to another store count as lost. */
+static void miss(lsi_council *c, const lsi_council_sink *sink)
+{
+    if (c->moved_at == 0 || lsi_now() < c->moved_at + LSI_COUNCIL_LATE_S)
+        return;
+    c->moved_at = 0;
+    for (int h = 0; h < c->table.hosts; h++) {
+        int here = 0;
+        for (int i = 0; i < c->n_seats; i++)
+            here |= c->seats[i].id == c->table.id[h];
+        if (!here)
+            sink->lost(sink->arg, c->table.id[h], "it was lost with the store");
+    }
+}
+
+void lsi_council_step(lsi_council *c, const lsi_council_sink *sink)
+{
+    lsi_store_event event;
+    ls_status status = LS_OK;
+    if (!c->store)
+        lsi_council_move(c, sink);
+    while (c->store && (status = c->store->ops->next(c->store, 0, &event)) == LS_OK)
+        hear(c, &event, sink);
+    if (status != LS_IN_PROGRESS)
+        note(c, status);
+    if (c->lease == 0)
+        c->keep_at = 0;
+    keep_seat(c);
+    miss(c, sink);
+    if (c->store)
+        decide(c, sink);
+}

@@ -1,0 +1,19 @@
+/* What follows from what the hosts say: the rules of the council, without a store. */
+#ifndef LSI_LAUNCH_DECIDE_H
+#define LSI_LAUNCH_DECIDE_H
+
+#include "launch/council.h"
+
+typedef enum lsi_decision {
+    LSI_DECIDE_NOTHING,
+    LSI_DECIDE_CHANGE, /* ask the workers of this generation to the gate */
+    LSI_DECIDE_FORM,   /* the next generation is *out */
+    LSI_DECIDE_WAIT,   /* nobody is inside, and the next one cannot be formed: *why */
+    LSI_DECIDE_LOOK,   /* likewise, for want of a quorum: there may be one elsewhere */
+    LSI_DECIDE_END     /* nor will it ever: *why */
+} lsi_decision;
+
+/* `waited`: seconds since this has been so. *why is a text of LSI_HOST_CAUSE_MAX. Pure. */
+lsi_decision lsi_decide(const lsi_council *c, double waited, lsi_table *out, char *why);
+
+#endif

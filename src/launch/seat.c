@@ -1,0 +1,103 @@
+/* Seats and tables: text, and a sorted array. */
+#include "launch/seat.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void lsi_seat_print(const lsi_seat *s, char text[LSI_SEAT_TEXT])
+{
+    snprintf(text, LSI_SEAT_TEXT, "%llu %d %d %d %s", (unsigned long long)s->generation, s->ready,
+             s->busy, s->leaving, s->address);
+}
+
+int lsi_seat_parse(uint64_t id, const char *text, lsi_seat *out)
+{
+    unsigned long long generation;
+    lsi_seat s = {.id = id};
+    char format[64];
+    snprintf(format, sizeof format, "%%llu %%d %%d %%d %%%ds", LSI_ADDR_MAX - 1);
+    const int n = sscanf(text, format, &generation, &s.ready, &s.busy, &s.leaving, s.address);
+    if (n < 4 || s.ready < 0 || s.ready > LSI_MAX_RANKS || s.busy < 0 || s.busy > LSI_MAX_RANKS)
+        return 0;
+    s.generation = generation;
+    *out = s;
+    return 1;
+}
+
+size_t lsi_table_print(const lsi_table *t, char *text)
+{
+    const size_t room = (size_t)LSI_MAX_HOSTS * 24;
+    size_t used = (size_t)snprintf(text, room, "%d", t->stop);
+    for (int h = 0; h < t->hosts && used < room; h++)
+        used += (size_t)snprintf(text + used, room - used, " %llu:%d",
+                                 (unsigned long long)t->id[h], t->size[h]);
+    return used < room ? used : room - 1;
+}
+
+int lsi_table_parse(uint64_t generation, const char *text, lsi_table *out)
+{
+    lsi_table t = {.generation = generation};
+    char *at;
+    int sum = 0;
+    t.stop = strtol(text, &at, 10) != 0;
+    while (*at == ' ' && t.hosts < LSI_MAX_HOSTS) {
+        t.id[t.hosts] = strtoull(at + 1, &at, 10);
+        if (*at != ':')
+            return 0;
+        const long n = strtol(at + 1, &at, 10);
+        if (n < 1 || n > LSI_MAX_RANKS)
+            return 0;
+        t.size[t.hosts++] = (int)n;
+        sum += (int)n;
+    }
+    if (*at || !t.hosts || sum > LSI_MAX_RANKS)
+        return 0;
+    *out = t;
+    return 1;
+}
+
+void lsi_limits_parse(lsi_council *c, const char *text)
+{
+    int least, most;
+    if (sscanf(text, "%d %d", &least, &most) != 2 || least < 1 || most < 1 || most > LSI_MAX_RANKS)
+        return;
+    c->least = least;
+    c->most = most;
+}
+
+static void put_sorted(lsi_seat *seats, int *n, const lsi_seat *seat)
+{
+    int i = 0;
+    while (i < *n && seats[i].id < seat->id)
+        i++;
+    if (i == *n || seats[i].id != seat->id) {
+        if (*n == LSI_MAX_HOSTS)
+            return;
+        memmove(&seats[i + 1], &seats[i], (size_t)(*n - i) * sizeof *seats);
+        ++*n;
+    }
+    seats[i] = *seat;
+}
+
+void lsi_seats_put(lsi_council *c, const lsi_seat *seat)
+{
+    if (c->n_known == LSI_MAX_HOSTS) { /* forget the oldest */
+        memmove(&c->known[0], &c->known[1], (LSI_MAX_HOSTS - 1) * sizeof *c->known);
+        c->n_known--;
+    }
+    put_sorted(c->seats, &c->n_seats, seat);
+    put_sorted(c->known, &c->n_known, seat);
+}
+
+int lsi_seats_drop(lsi_council *c, uint64_t id)
+{
+    for (int i = 0; i < c->n_seats; i++) {
+        if (c->seats[i].id != id)
+            continue;
+        memmove(&c->seats[i], &c->seats[i + 1], (size_t)(c->n_seats - i - 1) * sizeof *c->seats);
+        c->n_seats--;
+        return 1;
+    }
+    return 0;
+}

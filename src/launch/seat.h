@@ -1,0 +1,32 @@
+/* Seats and tables as text, and the seats that are taken. For the files of the council. */
+#ifndef LSI_LAUNCH_SEAT_H
+#define LSI_LAUNCH_SEAT_H
+
+#include "launch/council.h"
+
+#define LSI_SEAT_TEXT (LSI_ADDR_MAX + 80)
+
+void lsi_seat_print(const lsi_seat *seat, char text[LSI_SEAT_TEXT]);
+/* 0 when it makes no sense. */
+int lsi_seat_parse(uint64_t id, const char *text, lsi_seat *out);
+
+/* Room for LSI_MAX_HOSTS * 24; returns the length. */
+size_t lsi_table_print(const lsi_table *table, char *text);
+int lsi_table_parse(uint64_t generation, const char *text, lsi_table *out);
+
+void lsi_limits_parse(lsi_council *c, const char *text);
+
+/* Ascending by number. Dropping returns whether it was there. */
+void lsi_seats_put(lsi_council *c, const lsi_seat *seat);
+int lsi_seats_drop(lsi_council *c, uint64_t id);
+
+/* council.c: open the store and take a seat there; `anew`: with a new number. */
+ls_status lsi_council_connect(lsi_council *c, const char *url, double timeout_s, int anew);
+/* Say how many workers the run may have. */
+void lsi_council_limit(lsi_council *c);
+/* council_move.c: the store is lost: find another, or not yet. */
+void lsi_council_move(lsi_council *c, const lsi_council_sink *sink);
+/* We wait without a quorum: is there one elsewhere? */
+void lsi_council_look(lsi_council *c);
+
+#endif
