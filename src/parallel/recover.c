@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/status.h"
 #include "optim/optimizer.h"
 #include "parallel/replica.h"
@@ -141,8 +142,11 @@ ls_status lsi_recover(lsi_replica *r, uint64_t *finished)
     ls_status status = see_as(&then, &s);
     if (status == LS_OK)
         status = finish_step(&then, &s);
-    if (status == LS_OK)
+    if (status == LS_OK) {
         *finished = s.number;
+        lsi_log(LSI_LOG_INFO, "step %llu was finished for those who died in it",
+                (unsigned long long)s.number);
+    }
     free(then.layout.spans);
     free(then.domain.first);
     free(then.of);
