@@ -136,6 +136,7 @@ static int is_of_others(const lsi_trainer *t, ls_status status)
 static ls_status generation(lsi_trainer *t, int *again)
 {
     int change = 0;
+    *again = 0;
     ls_status status = lsi_member_enter(t->member);
     if (status == LS_OK && t->member->finished)
         return LS_OK;
