@@ -18,6 +18,7 @@ int lsi_cli_run(int argc, char **argv);
 int lsi_cli_bench(int argc, char **argv);
 int lsi_cli_bench_train(int argc, char **argv);
 int lsi_cli_train(int argc, char **argv);
+int lsi_cli_join(int argc, char **argv);
 int lsi_cli_eval(int argc, char **argv);
 int lsi_cli_generate(int argc, char **argv);
 int lsi_cli_predict(int argc, char **argv);

@@ -17,6 +17,7 @@
 #include "base/host.h"
 #include "base/status.h"
 #include "cli/cli.h"
+#include "cli/elastic_options.h"
 #include "cli/hosts_options.h"
 #include "train/job.h"
 
@@ -62,11 +63,25 @@ static const char help[] =
     "      --quiet           only the last line\n"
     "      --json            one object a step instead of the progress line\n"
     "\n"
-    "several hosts: one listens and has the configuration, the others join with -n, --key-file "
-    "and,\n"
-    "where the data lies elsewhere, --data\n"
+    "who takes part: workers that die are replaced, hosts may come and go; not a step is lost and "
+    "the\n"
+    "result is the same. Ctrl-C ends the run; SIGTERM makes this host leave it, if there are "
+    "others\n"
+    "      --restarts N      of a worker within 10 minutes (10; 0: none)\n"
+    "      --min-workers N   wait for more when there are fewer (1)\n"
+    "      --max-workers N   keep more as spares (one a shard)\n"
+    "      --patience SECONDS   wait so long for them, then save and end (600)\n"
+    "      --evict-after SECONDS   give up a worker or host that shows no sign of life (10)\n"
+    "      --grace SECONDS   from the first signal to SIGKILL (600)\n"
+    "\n"
+    "several hosts: one listens and has the configuration, the others join, at any time, with -n,\n"
+    "--key-file and, where the data lies elsewhere, --data; `lockstep join HOST:PORT` is the same\n"
     "      --listen HOST:PORT --hosts H   wait here for H - 1 others\n"
-    "      --join HOST:PORT  take part in the run of that listener\n"
+    "      --join HOST:PORT  take part in the run of that listener, or of any host of it\n"
+    "      --quorum majority|any   how many hosts of the last generation must be there to go on\n"
+    "                        (majority: more than half, or half with the first)\n"
+    "      --store URL       etcd://HOST:PORT in place of the store that the hosts serve\n"
+    "                        themselves\n"
     "      --key-file FILE   the run's secret, needed by all (the listener makes it)\n"
     "      --wait SECONDS    for the others to come (60)\n"
     "\n"
@@ -133,6 +148,7 @@ static void fill_options(struct option *options)
         {"json", no_argument, NULL, OPT_JSON},
         {"help", no_argument, NULL, 'h'},
         LSI_HOSTS_OPTIONS,
+        LSI_ELASTIC_OPTIONS,
         {NULL, 0, NULL, 0},
     };
     for (size_t i = 0; i < SETTINGS; i++)
@@ -151,6 +167,12 @@ static ls_status add_setting(lsi_train_job *job, const char *key, const char *va
     return LS_OK;
 }
 
+static ls_status take_launch_option(int option, lsi_launch_config *launch)
+{
+    const ls_status status = lsi_cli_elastic_option(option, launch);
+    return status == LS_IN_PROGRESS ? lsi_cli_hosts_option(option, launch) : status;
+}
+
 static ls_status take_option(int option, train_options *o)
 {
     lsi_train_job *job = &o->job;
@@ -164,7 +186,7 @@ static ls_status take_option(int option, train_options *o)
     case OPT_DATA: return add_setting(job, LSI_JOB_DATA, optarg);
     case OPT_QUIET: job->quiet = 1; break;
     case OPT_JSON: job->json = 1; break;
-    default: return lsi_cli_hosts_option(option, &o->launch);
+    default: return take_launch_option(option, &o->launch);
     }
     return LS_OK;
 }
@@ -172,7 +194,7 @@ static ls_status take_option(int option, train_options *o)
 /* Returns -1 to go on, else the exit status. */
 static int parse(int argc, char **argv, train_options *o)
 {
-    struct option options[SETTINGS + 16];
+    struct option options[SETTINGS + 24];
     fill_options(options);
     opterr = 0;
     for (;;) {
@@ -260,7 +282,8 @@ static int launch(int argc, char **argv, train_options *o)
         words[i + 1] = argv[i];
     int exit_status = 0;
     o->launch.argv = words;
-    o->launch.grace_s = GRACE_S;
+    if (o->launch.grace_s == 0)
+        o->launch.grace_s = GRACE_S;
     o->launch.ranks_tell = 1;
     const ls_status status = lsi_launch_elastic(&o->launch, &exit_status);
     free(words);
@@ -280,6 +303,25 @@ static ls_status settle(train_options *o, lsi_train_config *config)
     return LS_OK;
 }
 
+int lsi_cli_join(int argc, char **argv)
+{
+    char flag[] = "--join", **words = calloc((size_t)argc + 2, sizeof *words);
+    if (!words) {
+        lsi_fail(LS_ERR_NOMEM, NULL, "join", "out of memory");
+        return lsi_cli_fail();
+    }
+    words[0] = argv[0];
+    int n = 1;
+    if (argc > 1 && argv[1][0] != '-')
+        words[n++] = flag;
+    for (int i = 1; i < argc; i++)
+        words[n++] = argv[i];
+    const int status = argc > 1 ? lsi_cli_train(n, words)
+                                : lsi_cli_usage("train", "join which run? HOST:PORT is missing");
+    free(words);
+    return status;
+}
+
 int lsi_cli_train(int argc, char **argv)
 {
     train_options o = {0};
@@ -289,6 +331,8 @@ int lsi_cli_train(int argc, char **argv)
     if (!o.job.model && !o.job.config_file && !o.job.resume && !o.launch.join)
         return lsi_cli_usage("train", "which model?");
     const char *wrong = lsi_cli_hosts_contradiction(&o.launch);
+    if (!wrong)
+        wrong = lsi_cli_elastic_contradiction(&o.launch);
     if (wrong)
         return lsi_cli_usage("train", "%s", wrong);
     lsi_train_config *config = calloc(1, sizeof *config);

@@ -125,7 +125,8 @@ static lsi_decision check_quorum(const lsi_council *c, double waited, char *why)
         return LSI_DECIDE_FORM;
     snprintf(why, LSI_HOST_CAUSE_MAX, "more than %d of %d hosts: the others may go on without us",
              here, of);
-    return waited > MINORITY_S ? LSI_DECIDE_END : late ? LSI_DECIDE_WAIT : LSI_DECIDE_LOOK;
+    const double most_s = c->config->short_s > 0 ? c->config->short_s : MINORITY_S;
+    return waited > most_s ? LSI_DECIDE_END : late ? LSI_DECIDE_WAIT : LSI_DECIDE_LOOK;
 }
 
 static lsi_decision decide_next(const lsi_council *c, double waited, lsi_table *out, char *why)
@@ -133,6 +134,10 @@ static lsi_decision decide_next(const lsi_council *c, double waited, lsi_table *
     const double most_s = c->config->short_s > 0 ? c->config->short_s : LSI_LAUNCH_SHORT_S;
     const int here = waiting(c);
     const lsi_decision quorum = check_quorum(c, waited, why);
+    if (quorum == LSI_DECIDE_END && here) { /* save what we have, and end */
+        out->stop = 1;
+        return LSI_DECIDE_FORM;
+    }
     if (quorum != LSI_DECIDE_FORM)
         return quorum;
     if (here >= c->least || (here && c->stop))

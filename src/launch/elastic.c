@@ -134,7 +134,10 @@ static void on_message(lsi_run *run, lsi_child *child, lsi_gate_message *m)
     case LSI_GATE_WANT: child->wants_state = 1; break;
     case LSI_GATE_DONE:
         child->done = 1;
-        lsi_council_end(&e->council, 0, "done");
+        if (e->table.stop && !e->council.stop)
+            lsi_council_end(&e->council, 1, "too few were left to go on; the work was saved");
+        else
+            lsi_council_end(&e->council, 0, "done");
         break;
     case LSI_GATE_LEAVE: child->leaving = 1; break;
     default: break;
