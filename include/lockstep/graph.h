@@ -169,6 +169,11 @@ LS_API ls_status ls_graph_backward(ls_graph *graph);
 typedef void (*ls_ready_fn)(void *arg, int index);
 LS_API void ls_graph_on_ready(ls_graph *graph, ls_ready_fn fn, void *arg);
 
+/* Called before each operation of a run, with the node's name: for who wants to know where it is.
+ * NULL ends it. */
+typedef void (*ls_node_fn)(void *arg, const char *name, int backward);
+LS_API void ls_graph_on_node(ls_graph *graph, ls_node_fn fn, void *arg);
+
 /* ---- parameters ----------------------------------------------------------------------------- */
 
 typedef struct ls_param_info {

@@ -32,6 +32,9 @@ typedef enum lsi_gate_kind {
     LSI_GATE_GO     /* nothing is left to do: end */
 } lsi_gate_kind;
 
+/* The first line of the papers: this, and the run's folder. */
+#define LSI_PAPERS_OUT "# out "
+
 /* What launchers keep. */
 enum { LSI_KEPT_PAPERS, LSI_KEPT_STATE, LSI_KEPT_COUNT };
 

@@ -25,12 +25,13 @@
 #include <lockstep/status.h>
 
 #define LSI_HOST_MAGIC 0x4b4c5354534f4831u
-#define LSI_HOST_VERSION 1u
+#define LSI_HOST_VERSION 2u
 #define LSI_MAX_RANKS 256
 #define LSI_MAX_HOSTS 64
 #define LSI_HOST_COMM_BYTES ((size_t)8 << 20)
 #define LSI_HOST_PAIR_BYTES ((size_t)(256 + 4) << 10)
 #define LSI_HOST_CAUSE_MAX 240
+#define LSI_HOST_DOING_MAX 100
 
 typedef enum lsi_rank_state {
     LSI_RANK_ABSENT = 0,
@@ -48,6 +49,11 @@ typedef struct lsi_host_rank {
     uint32_t order;                 /* of deaths, likewise: who died first has the smallest */
     _Alignas(64) _Atomic uint32_t asleep;
     _Atomic uint32_t doorbell; /* futex word */
+    /* Signs of life: life.h. */
+    _Alignas(64) _Atomic uint64_t beat;
+    _Atomic uint64_t step;
+    _Atomic uint32_t patient;
+    char doing[LSI_HOST_DOING_MAX];
 } lsi_host_rank;
 
 /* What the launcher of an elastic run wishes of its workers, as bits. */

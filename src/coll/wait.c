@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/life.h"
 #include "base/log.h"
 #include "coll/board_ops.h"
 
@@ -213,6 +214,7 @@ ls_status lsi_wait_pause(ls_request *r, lsi_wait *wait)
     else if (now > wait->warn_at && !wait->warned)
         warn(r, wait, now);
     lsi_host_rank *me = &w->host.block->ranks[w->rank];
+    lsi_life_beat(me);
     atomic_store(&me->asleep, 1);
     ls_status status = r->step(r); /* once more, now that others know whom to wake */
     if (status == LS_IN_PROGRESS)

@@ -154,6 +154,8 @@ struct ls_graph {
 
     ls_ready_fn on_ready;
     void *on_ready_arg;
+    ls_node_fn on_node;
+    void *on_node_arg;
 
     /* running */
     const lsi_node *running; /* whose function is being called, NULL: none */

@@ -21,6 +21,12 @@ void ls_op_set_loss(const ls_op_call *call, double sum, double count)
     call->graph->loss_count = count;
 }
 
+void ls_graph_on_node(ls_graph *graph, ls_node_fn fn, void *arg)
+{
+    graph->on_node = fn;
+    graph->on_node_arg = arg;
+}
+
 void ls_graph_on_ready(ls_graph *graph, ls_ready_fn fn, void *arg)
 {
     graph->on_ready = fn;
@@ -59,6 +65,8 @@ static ls_status execute(ls_graph *graph, const lsi_step *step, const ls_run_con
     call->step = config->step;
     call->first_position = config->first_position;
     const int backward = step->kind == LSI_BACKWARD;
+    if (graph->on_node)
+        graph->on_node(graph->on_node_arg, node->name, backward);
     if (!graph->profiling)
         return backward ? call_backward(graph, node) : call_forward(graph, node);
 

@@ -13,6 +13,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,6 +29,7 @@
 #include "launch/council.h"
 #include "launch/run.h"
 #include "launch/verdict.h"
+#include "launch/watch.h"
 
 #define EVENTS 64
 #define SHORT_LIFE_S 10.0 /* a worker that lived for less gets a pause before the next */
@@ -46,6 +48,8 @@ struct lsi_elastic {
     int ended;           /* the run has, and our workers know it */
     double ended_at;
     int status; /* of our own first failure */
+    lsi_watch watch;
+    char folder[PATH_MAX]; /* of the run; "": none */
 };
 
 /* ---- what is said of this host --------------------------------------------------------------- */
@@ -85,6 +89,18 @@ static void tell(lsi_run *run)
 
 /* ---- the gate --------------------------------------------------------------------------------- */
 
+/* The run's folder, from the first line of its papers. */
+static void read_folder(lsi_elastic *e)
+{
+    char line[PATH_MAX + sizeof LSI_PAPERS_OUT];
+    const size_t head = strlen(LSI_PAPERS_OUT);
+    const ssize_t n = pread(e->kept[LSI_KEPT_PAPERS], line, sizeof line - 1, 0);
+    line[n > 0 ? n : 0] = 0;
+    line[strcspn(line, "\n")] = 0;
+    if (strncmp(line, LSI_PAPERS_OUT, head) == 0 && strlen(line) < sizeof e->folder)
+        memcpy(e->folder, line + head, strlen(line + head) + 1);
+}
+
 static void keep(lsi_run *run, lsi_child *child, lsi_gate_message *m)
 {
     lsi_elastic *e = run->elastic;
@@ -94,6 +110,8 @@ static void keep(lsi_run *run, lsi_child *child, lsi_gate_message *m)
     if (place && *place < 0 && m->n_files == 1) {
         *place = m->files[0];
         m->n_files = 0;
+        if (!m->own && m->what == LSI_KEPT_PAPERS)
+            read_folder(e);
     }
     lsi_gate_drop(m, -1);
 }
@@ -572,6 +590,7 @@ static ls_status loop(lsi_run *run)
         LSI_TRY(restart_due(run));
         tell(run);
         leave(run);
+        lsi_watch_look(run, &e->watch, e->folder);
         lsi_run_timers(run);
     }
     return LS_OK;

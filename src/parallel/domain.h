@@ -12,6 +12,8 @@
 #ifndef LSI_PARALLEL_DOMAIN_H
 #define LSI_PARALLEL_DOMAIN_H
 
+#include "base/life.h"
+#include "coll/comm.h"
 #include "coll/shards.h"
 #include <lockstep/comm.h>
 
@@ -36,6 +38,13 @@ void lsi_domain_free(lsi_domain *domain, void *memory);
 /* Collective over the domain: `mine` (from lsi_domain_alloc, or NULL) of every member, as addresses
  * of this process: all[members]. */
 ls_status lsi_domain_share(lsi_domain *domain, const void *mine, void **all);
+
+/* What this worker tells its launcher of itself: base/life.h. */
+static inline lsi_host_rank *lsi_domain_life(const lsi_domain *d)
+{
+    const lsi_world *w = d->world->world;
+    return &w->host.block->ranks[w->rank];
+}
 
 /* All members have come here. */
 ls_status lsi_domain_meet(lsi_domain *domain);

@@ -42,6 +42,13 @@ size_t lsi_engine_graph_batch(const lsi_engine_config *config)
     return config->micro_batch && config->micro_batch < shard ? config->micro_batch : shard;
 }
 
+static void on_node(void *arg, const char *name, int backward)
+{
+    const lsi_engine *e = arg;
+    lsi_life_say(lsi_domain_life(&e->replica->domain), backward ? "backward of " : "forward of ",
+                 name);
+}
+
 static void on_ready(void *arg, int index)
 {
     lsi_engine *e = arg;
@@ -109,6 +116,7 @@ static ls_status open_side(lsi_engine *e, const lsi_engine_config *config)
     for (; e->n_side < most; e->n_side++) {
         LSI_TRY(config->another(config->another_arg, &e->side[e->n_side]));
         ls_graph_on_ready(e->side[e->n_side], on_ready, e);
+        ls_graph_on_node(e->side[e->n_side], on_node, e);
     }
     return LS_OK;
 }
@@ -211,6 +219,8 @@ ls_status lsi_engine_open(ls_comm *comm, ls_graph *graph, const lsi_engine_confi
         ls_graph_bind(graph, e->replica->weights,
                       lsi_vector(e->replica, e->replica->domain.member, 0));
         ls_graph_on_ready(graph, on_ready, e);
+        ls_graph_on_node(graph, on_node, e);
+        lsi_life_say(lsi_domain_life(&e->replica->domain), "taking over the state", NULL);
         status = take_state(e);
     }
     if (status != LS_OK) {
@@ -228,6 +238,7 @@ void lsi_engine_close(lsi_engine *e)
     if (e->replica) {
         ls_graph_bind(e->graph, NULL, NULL);
         ls_graph_on_ready(e->graph, NULL, NULL);
+        ls_graph_on_node(e->graph, NULL, NULL);
     }
     for (int i = 1; i < e->n_side; i++)
         ls_graph_destroy(e->side[i]);
@@ -367,6 +378,7 @@ ls_status lsi_engine_step(lsi_engine *e, uint64_t samples, lsi_fill_fn fill, voi
     lsi_replica *r = e->replica;
     const double from = lsi_now();
     uint64_t part, part_end, first, end;
+    lsi_life_step(lsi_domain_life(&r->domain), e->steps + 1);
     lsi_engine_part(e, samples, &part, &part_end);
     LSI_TRY(lsi_replica_begin(r, samples));
     if (r->sparse)
@@ -375,9 +387,13 @@ ls_status lsi_engine_step(lsi_engine *e, uint64_t samples, lsi_fill_fn fill, voi
         LSI_TRY(run_together(e, part, fill, arg));
     while (!r->together && lsi_replica_next(r, &first, &end))
         LSI_TRY(run_shard(e, part, first, end, fill, arg));
+    lsi_host_rank *life = lsi_domain_life(&r->domain);
+    lsi_life_say(life, r->domain.count > 1 ? "exchanging gradients" : "waiting for gradients", NULL);
     LSI_TRY(lsi_replica_combine(r));
     observe(e, r->totals, samples);
+    lsi_life_say(life, "updating weights", NULL);
     LSI_TRY(lsi_replica_change(r));
+    lsi_life_say(life, "waiting for updates", NULL);
     if (r->vault && r->domain.member == 0)
         keep_figures(e, e->steps + 1, samples, r->totals);
     LSI_TRY(lsi_replica_end(r));

@@ -54,6 +54,11 @@ static ls_status evaluate(lsi_trainer *t)
     return LS_OK;
 }
 
+static lsi_host_rank *life(const lsi_trainer *t)
+{
+    return lsi_domain_life(&lsi_engine_replica(t->engine)->domain);
+}
+
 /* What this worker, or its launcher, wants to follow the step. */
 static void ask(lsi_trainer *t)
 {
@@ -72,11 +77,22 @@ static ls_status step(lsi_trainer *t, int *change)
     const uint64_t samples = lsi_batch_of(t, number, &epoch, &place);
     lsi_step_result result;
     ask(t);
+    lsi_life_say(life(t), "loading data", NULL);
     LSI_TRY(lsi_feed_take(t, number));
     LSI_TRY(lsi_engine_step(t->engine, samples, lsi_feed_fill, t, &result));
     t->stop |= result.stop;
     *change = result.change;
     return lsi_record_step(t, number, &result, samples);
+}
+
+/* Worker 0 may have to wait for a disk. */
+static ls_status save_now(lsi_trainer *t, int wait)
+{
+    lsi_life_say(life(t), "saving", NULL);
+    lsi_life_be_patient(life(t), 1);
+    const ls_status status = lsi_record_save(t, wait);
+    lsi_life_be_patient(life(t), 0);
+    return status;
 }
 
 /* What is due after so many steps. `judged`: the evaluation is done already. */
@@ -90,7 +106,7 @@ static ls_status after_step(lsi_trainer *t, int judged)
         LSI_TRY(lsi_engine_settle(t->engine));
     if (judge)
         LSI_TRY(evaluate(t));
-    return save ? lsi_record_save(t, 0) : LS_OK;
+    return save ? save_now(t, 0) : LS_OK;
 }
 
 /* A generation goes on where the one before has ended, perhaps before all was done that was due. */
@@ -119,7 +135,7 @@ static ls_status loop(lsi_trainer *t, int *change)
     LSI_TRY(lsi_engine_settle(t->engine));
     if (!t->stop)
         LSI_TRY(evaluate(t));
-    LSI_TRY(lsi_succeed_together(t, lsi_record_save(t, 1)));
+    LSI_TRY(lsi_succeed_together(t, save_now(t, 1)));
     LSI_TRY(lsi_succeed_together(t, lsi_record_done(t, t->stop)));
     lsi_member_done(t->member);
     return LS_OK;

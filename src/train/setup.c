@@ -12,7 +12,6 @@
 #include "train/trainer.h"
 
 #define TEXT_MAX ((int64_t)1 << 20)
-#define OUT "# out "
 
 /* ---- the configuration ---------------------------------------------------------------------- */
 
@@ -108,15 +107,15 @@ static ls_status write_papers(lsi_trainer *t, char **text)
 {
     char *config;
     LSI_TRY(lsi_train_config_print(&t->config, &config));
-    const int n = asprintf(text, OUT "%s\n%s", t->out ? t->out : "", config);
+    const int n = asprintf(text, LSI_PAPERS_OUT "%s\n%s", t->out ? t->out : "", config);
     free(config);
     return n >= 0 ? LS_OK : lsi_fail(LS_ERR_NOMEM, NULL, "training", "out of memory");
 }
 
 static ls_status read_papers(lsi_trainer *t, const char *text)
 {
-    const size_t head = strlen(OUT), line = strcspn(text, "\n");
-    if (strncmp(text, OUT, head) != 0)
+    const size_t head = strlen(LSI_PAPERS_OUT), line = strcspn(text, "\n");
+    if (strncmp(text, LSI_PAPERS_OUT, head) != 0)
         return lsi_fail(LS_ERR_PROTOCOL, NULL, "training", "the run's papers make no sense");
     LSI_TRY(lsi_train_config_init(&t->config, NULL));
     LSI_TRY(lsi_train_config_read_text(&t->config, "the run's configuration", text, strlen(text)));
