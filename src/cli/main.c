@@ -30,6 +30,7 @@ static const command commands[] = {
     {"train", "train a model, on all cores or on several hosts", lsi_cli_train},
     {"train-worker", NULL, lsi_cli_train_worker},
     {"join", "take part in a training run: HOST:PORT --key-file FILE [-n K]", lsi_cli_join},
+    {"status", "what every worker of a run does at this moment", lsi_cli_status},
     {"eval", "loss and accuracy of a run, on what was held out or on other data", lsi_cli_eval},
     {"eval-worker", NULL, lsi_cli_eval_worker},
     {"generate", "text from a trained gpt", lsi_cli_generate},

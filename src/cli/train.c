@@ -72,6 +72,10 @@ static const char help[] =
     "      --max-workers N   keep more as spares (one a shard)\n"
     "      --patience SECONDS   wait so long for them, then save and end (600)\n"
     "      --evict-after SECONDS   give up a worker or host that shows no sign of life (10)\n"
+    "      --check-every S   steps between two comparisons of the states of all hosts (50; 0: "
+    "none)\n"
+    "      --on-divergence stop|repair   when one is not that of the others: end before the next\n"
+    "                        checkpoint, or copy it from them (stop)\n"
     "      --grace SECONDS   from the first signal to SIGKILL (600)\n"
     "\n"
     "several hosts: one listens and has the configuration, the others join, at any time, with -n,\n"
@@ -128,6 +132,8 @@ static const struct setting {
     {"out", "run.out"},
     {"transport", "run.transport"},
     {"bind", "run.bind"},
+    {"check-every", "run.check_every"},
+    {"on-divergence", "run.on_divergence"},
 };
 #define SETTINGS (sizeof settings / sizeof *settings)
 #define WORKERS 16 /* its place there */

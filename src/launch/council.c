@@ -74,6 +74,13 @@ void lsi_council_tell_dead(lsi_council *c, uint64_t generation, int rank, const 
         put(c, key, cause, 0);
 }
 
+void lsi_council_tell_phases(lsi_council *c, const char *text)
+{
+    char key[32];
+    snprintf(key, sizeof key, "phase/%llu", (unsigned long long)c->me.id);
+    put(c, key, text, c->lease);
+}
+
 void lsi_council_ask_change(lsi_council *c)
 {
     char key[32];
@@ -270,6 +277,8 @@ static void hear(lsi_council *c, const lsi_store_event *e, const lsi_council_sin
         sink->wishes(sink->arg);
     } else if (begins(e->key, "dead/")) {
         hear_death(e, text, sink);
+    } else if (strcmp(e->key, "ask") == 0) {
+        sink->asked(sink->arg);
     } else if (strcmp(e->key, "limits") == 0) {
         lsi_limits_parse(c, text);
     } else if (strcmp(e->key, "stop") == 0) {

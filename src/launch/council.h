@@ -10,6 +10,8 @@
  *                     STOP is 1 when it is to save and end
  *     change/G        somebody wants generation G to end after the step
  *     dead/G/RANK     the cause of a death in generation G
+ *     ask             somebody wants to know what the workers do
+ *     phase/ID        what those of a host do, or did when it was asked last
  *     limits          "LEAST MOST" workers, as the first host says
  *     stop            the run is to end in order
  *     end             "STATUS CAUSE": the run has ended
@@ -88,6 +90,7 @@ typedef struct lsi_council_sink {
     void (*dead)(void *arg, uint64_t generation, int rank, const char *cause);
     void (*lost)(void *arg, uint64_t id, const char *cause); /* a host */
     void (*ended)(void *arg);                                /* look at end_status, end_cause */
+    void (*asked)(void *arg);                                /* what do the workers do? */
 } lsi_council_sink;
 
 /* As the first host, or at the one that config->join names. Blocks, with words on stderr. */
@@ -103,6 +106,7 @@ void lsi_council_step(lsi_council *c, const lsi_council_sink *sink);
 /* Say how many workers wait here and how many are inside `generation`. */
 void lsi_council_tell(lsi_council *c, uint64_t generation, int ready, int busy, int leaving);
 void lsi_council_tell_dead(lsi_council *c, uint64_t generation, int rank, const char *cause);
+void lsi_council_tell_phases(lsi_council *c, const char *text);
 void lsi_council_ask_change(lsi_council *c);
 void lsi_council_ask_stop(lsi_council *c);
 void lsi_council_end(lsi_council *c, int status, const char *cause);

@@ -28,6 +28,7 @@
 #include "base/status.h"
 #include "launch/council.h"
 #include "launch/run.h"
+#include "launch/status.h"
 #include "launch/verdict.h"
 #include "launch/watch.h"
 
@@ -50,6 +51,7 @@ struct lsi_elastic {
     int status; /* of our own first failure */
     lsi_watch watch;
     char folder[PATH_MAX]; /* of the run; "": none */
+    int status_fd;         /* listens there; -1: not */
 };
 
 /* ---- what is said of this host --------------------------------------------------------------- */
@@ -90,8 +92,9 @@ static void tell(lsi_run *run)
 /* ---- the gate --------------------------------------------------------------------------------- */
 
 /* The run's folder, from the first line of its papers. */
-static void read_folder(lsi_elastic *e)
+static void read_folder(lsi_run *run)
 {
+    lsi_elastic *e = run->elastic;
     char line[PATH_MAX + sizeof LSI_PAPERS_OUT];
     const size_t head = strlen(LSI_PAPERS_OUT);
     const ssize_t n = pread(e->kept[LSI_KEPT_PAPERS], line, sizeof line - 1, 0);
@@ -99,6 +102,11 @@ static void read_folder(lsi_elastic *e)
     line[strcspn(line, "\n")] = 0;
     if (strncmp(line, LSI_PAPERS_OUT, head) == 0 && strlen(line) < sizeof e->folder)
         memcpy(e->folder, line + head, strlen(line + head) + 1);
+    if (!e->folder[0])
+        return;
+    e->status_fd = lsi_status_listen(e->folder);
+    if (e->status_fd >= 0)
+        (void)lsi_run_watch(run->epoll, e->status_fd, EPOLLIN, LSI_EVENT_STATUS, 0);
 }
 
 static void keep(lsi_run *run, lsi_child *child, lsi_gate_message *m)
@@ -111,7 +119,7 @@ static void keep(lsi_run *run, lsi_child *child, lsi_gate_message *m)
         *place = m->files[0];
         m->n_files = 0;
         if (!m->own && m->what == LSI_KEPT_PAPERS)
-            read_folder(e);
+            read_folder(run);
     }
     lsi_gate_drop(m, -1);
 }
@@ -362,6 +370,36 @@ static void on_end(void *arg)
     run->terminate_at = lsi_now() + LSI_RUN_FAILED_S;
 }
 
+/* What our workers do, for whoever asked. */
+static void report(const lsi_run *run, char text[LSI_WATCH_TEXT])
+{
+    const lsi_elastic *e = run->elastic;
+    int workers = 0;
+    for (int h = 0; h < e->table.hosts; h++)
+        workers += e->table.size[h];
+    const int used = snprintf(text, LSI_WATCH_TEXT,
+                              "host %llu (%s): generation %llu of %d workers on %d hosts, step %llu\n",
+                              (unsigned long long)e->council.me.id, e->council.bind,
+                              (unsigned long long)e->generation, workers, e->table.hosts,
+                              (unsigned long long)e->watch.step);
+    lsi_watch_report(run, &e->watch, text + used, LSI_WATCH_TEXT - (size_t)used);
+}
+
+static void on_asked(void *arg)
+{
+    lsi_run *run = arg;
+    char text[LSI_WATCH_TEXT];
+    report(run, text);
+    lsi_council_tell_phases(&run->elastic->council, text);
+}
+
+static void on_status(lsi_run *run)
+{
+    char text[LSI_WATCH_TEXT];
+    report(run, text);
+    lsi_status_answer(run->elastic->status_fd, text);
+}
+
 /* ---- ends of workers -------------------------------------------------------------------------- */
 
 static void forget_child(lsi_child *child)
@@ -516,6 +554,7 @@ static void dispatch(lsi_run *run, uint64_t tag)
     case LSI_EVENT_SIGNAL: lsi_signals_ready(run); break;
     case LSI_EVENT_RANK: on_rank(run, (int)index); break;
     case LSI_EVENT_GATE: on_gate(run, (int)index); break;
+    case LSI_EVENT_STATUS: on_status(run); break;
     case LSI_EVENT_EXEC: lsi_child_read_exec(run); break;
     case LSI_EVENT_HOSTS: break; /* every turn of the loop steps the council */
     case LSI_EVENT_STREAM: lsi_output_stream_ready(run->output, index); break;
@@ -573,12 +612,22 @@ static int is_over(lsi_run *run)
     return !lsi_output_pending(run->output);
 }
 
+static lsi_council_sink sink_of(lsi_run *run)
+{
+    return (lsi_council_sink){.arg = run,
+                              .entered = on_generation,
+                              .wishes = on_wishes,
+                              .dead = on_remote_death,
+                              .lost = on_lost_host,
+                              .ended = on_end,
+                              .asked = on_asked};
+}
+
 static ls_status loop(lsi_run *run)
 {
     lsi_elastic *e = run->elastic;
     struct epoll_event events[EVENTS];
-    const lsi_council_sink sink = {run,          on_generation,   on_wishes,
-                                   on_remote_death, on_lost_host, on_end};
+    const lsi_council_sink sink = sink_of(run);
     while (!is_over(run)) {
         lsi_council_step(&e->council, &sink);
         watch_council(run);
@@ -601,8 +650,7 @@ static void say_goodbye(lsi_run *run)
 {
     lsi_elastic *e = run->elastic;
     lsi_council *c = &e->council;
-    const lsi_council_sink sink = {run,          on_generation,   on_wishes,
-                                   on_remote_death, on_lost_host, on_end};
+    const lsi_council_sink sink = sink_of(run);
     const double until = lsi_now() + GOODBYE_S;
     const int is_ours = c->own.pid > 0 && strstr(c->url, c->own.address);
     while (is_ours && c->ended && c->store && lsi_council_others(c) && lsi_now() < until) {
@@ -628,6 +676,7 @@ static ls_status run_all(lsi_run *run, int *out)
 
 static void close_kept(lsi_run *run)
 {
+    lsi_status_close(run->elastic->status_fd, run->elastic->folder);
     for (int k = 0; k < LSI_KEPT_COUNT; k++)
         if (run->elastic->kept[k] >= 0)
             close(run->elastic->kept[k]);
@@ -651,7 +700,7 @@ ls_status lsi_launch_elastic(const lsi_launch_config *config, int *out)
     if (status == LS_OK) {
         for (int k = 0; k < LSI_KEPT_COUNT; k++)
             run->elastic->kept[k] = -1;
-        run->elastic->watched = -1;
+        run->elastic->watched = run->elastic->status_fd = -1;
         run->hosts->hosts = 1;
         for (int i = 0; i < config->ranks; i++)
             run->children[i].start_at = INFINITY;

@@ -173,7 +173,8 @@ static void dispatch(lsi_run *run, uint64_t tag)
     case LSI_EVENT_HOSTS: break; /* every turn of the loop steps them */
     case LSI_EVENT_STREAM: lsi_output_stream_ready(run->output, index); break;
     case LSI_EVENT_SINK: lsi_output_sink_ready(run->output, index); break;
-    case LSI_EVENT_GATE: break; /* of elastic runs */
+    case LSI_EVENT_GATE:
+    case LSI_EVENT_STATUS: break; /* of elastic runs */
     }
 }
 

@@ -28,7 +28,8 @@ typedef enum lsi_event {
     LSI_EVENT_HOSTS,
     LSI_EVENT_STREAM,
     LSI_EVENT_SINK,
-    LSI_EVENT_GATE
+    LSI_EVENT_GATE,
+    LSI_EVENT_STATUS
 } lsi_event;
 
 /* A rank of this host. */

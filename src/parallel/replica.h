@@ -52,6 +52,7 @@ typedef struct lsi_counters {
     /* in a vault: transaction.c */
     _Atomic uint64_t begun; /* number of the latest step whose update it has begun */
     _Atomic uint64_t undo;  /* what is kept at undo_at: LSI_UNDO_…; 0: nothing */
+    _Atomic uint64_t hash, verdict; /* compare.c */
 } lsi_counters;
 
 /* Who brings what into the sums of the domain, for a batch with this many shards. */
@@ -105,6 +106,7 @@ typedef struct lsi_replica {
     int together; /* shards side by side: vector i holds the gradient of shard i, until */
     lsi_tree_plan side_plan; /* this merges them into those of the node list */
     int side_leaves, side_n; /* what it was made for */
+    int differs;             /* leader: the latest comparison was against this domain */
     uint8_t *is_ready;       /* [n_params] in this shard */
     int ready;               /* parameters 0…ready-1 are */
     int buckets_ready, buckets_reduced, buckets_started, buckets_done;

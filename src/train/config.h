@@ -89,6 +89,8 @@ typedef struct lsi_train_config {
         uint64_t workers; /* 0: as many as there are cores, and shards for them */
         char out[LSI_CONFIG_PATH], transport[LSI_CONFIG_WORD], bind[LSI_CONFIG_PATH];
         uint64_t tensorboard;
+        uint64_t check_every; /* steps between two comparisons of the hosts' states; 0: none */
+        char on_divergence[LSI_CONFIG_WORD];
     } run;
 } lsi_train_config;
 

@@ -114,6 +114,8 @@ static void fill_rest(lsi_train_config *c, const usual *u)
     fill(&c->run.workers, 0);
     fill_word(c->run.transport, "auto");
     fill(&c->run.tensorboard, 1);
+    fill(&c->run.check_every, 50);
+    fill_word(c->run.on_divergence, "stop");
 }
 
 /* The rate that is usual for an optimizer other than the model's own. */

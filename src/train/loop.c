@@ -12,9 +12,11 @@
  */
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/log.h"
 #include "base/status.h"
+#include "parallel/compare.h"
 #include "train/trainer.h"
 
 static volatile sig_atomic_t asked_by; /* the signal that asked for the end, 0: none */
@@ -95,6 +97,40 @@ static ls_status save_now(lsi_trainer *t, int wait)
     return status;
 }
 
+/* Somebody's state is not that of the others. */
+static ls_status diverged(lsi_trainer *t, const lsi_comparison *c)
+{
+    const uint64_t done = lsi_engine_steps(t->engine);
+    const int repair = strcmp(t->config.run.on_divergence, "repair") == 0 && !c->undecided;
+    if (t->worker == 0)
+        lsi_log(LSI_LOG_WARN,
+                c->undecided
+                    ? "after step %llu the hosts do not have the same state, and no state is that "
+                      "of most: host %d of them (workers %d to %d) differs from the first"
+                    : "after step %llu the state of host %d (workers %d to %d) is not that of the "
+                      "others%s",
+                (unsigned long long)done, c->domain + 1, c->first, c->last,
+                repair ? ": it is copied from them" : "");
+    if (repair)
+        return lsi_repair(lsi_engine_replica(t->engine));
+    t->all_failed = 1;
+    const ls_status status = lsi_fail(
+        LS_ERR_INVALID, "resume from the latest checkpoint; look at the memory of that host",
+        "training", "after step %llu the state of host %d is not that of the others",
+        (unsigned long long)done, c->domain + 1);
+    return t->worker == 0 ? status : lsi_fail_text(status, "");
+}
+
+/* Compare the states of all hosts, now and then, and before each checkpoint. */
+static ls_status compare(lsi_trainer *t, int settled)
+{
+    lsi_comparison c;
+    if (!t->config.run.check_every)
+        return LS_OK;
+    LSI_TRY(lsi_compare(lsi_engine_replica(t->engine), settled, &c));
+    return c.differ ? diverged(t, &c) : LS_OK;
+}
+
 /* What is due after so many steps. `judged`: the evaluation is done already. */
 static ls_status after_step(lsi_trainer *t, int judged)
 {
@@ -104,6 +140,8 @@ static ls_status after_step(lsi_trainer *t, int judged)
     const int save = is_due(c->checkpoint.every, done, t->total);
     if (judge || save)
         LSI_TRY(lsi_engine_settle(t->engine));
+    if (save || is_due(c->run.check_every, done, t->total))
+        LSI_TRY(compare(t, judge || save));
     if (judge)
         LSI_TRY(evaluate(t));
     return save ? save_now(t, 0) : LS_OK;
@@ -133,6 +171,7 @@ static ls_status loop(lsi_trainer *t, int *change)
         return LS_OK;
     *change = 0;
     LSI_TRY(lsi_engine_settle(t->engine));
+    LSI_TRY(compare(t, 1));
     if (!t->stop)
         LSI_TRY(evaluate(t));
     LSI_TRY(lsi_succeed_together(t, save_now(t, 1)));
