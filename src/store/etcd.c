@@ -164,11 +164,11 @@ static ls_status ask_in_turn(lsi_etcd *c, const char *path, double deadline, int
             return LS_ERR_ABORTED;
         if (++failed < c->endpoint_count)
             continue;
-        if (lsi_now() >= give_up)
+        double again = lsi_now() + pause;
+        if (again >= give_up || again >= deadline)
             return status;
         failed = 0;
-        now = lsi_now();
-        LSI_TRY(sleep_until(c, now + pause < deadline ? now + pause : deadline));
+        LSI_TRY(sleep_until(c, again));
         pause = pause * 2 < PAUSE_MOST_S ? pause * 2 : PAUSE_MOST_S;
     }
 }

@@ -46,6 +46,8 @@ typedef struct lsi_etcd {
     size_t stream_at;          /* its endpoint */
     size_t scanned;            /* bytes at the front of its body without an end of line */
     int is_created;            /* etcd has said that it watches */
+    int was_created;           /* the same of any stream */
+    int is_refused;            /* the latest failed; it was not just silent */
     double began;              /* when this stream was asked for */
     double lost;               /* since when there is none that works; 0: there is */
     char why[LSI_ADDR_MAX + LSI_HTTP_ERROR_MAX]; /* it was lost */

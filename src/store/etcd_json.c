@@ -337,6 +337,8 @@ ls_status lsi_etcd_parse(const void *text, size_t bytes, lsi_etcd_answer *out)
 {
     lsi_etcd_answer answer = {0};
     json_error_t error;
+    if (bytes == 0)
+        return refuse("answer", "is empty");
     if (has_too_many_members(text, bytes))
         return refuse("answer", "has more members than any of etcd's");
     json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);

@@ -125,7 +125,9 @@ static ls_status take_answer(lsi_etcd *c, const lsi_etcd_answer *a)
                         "etcd at %s has ended the watch: %s", address,
                         *a->words ? a->words : "it does not say why");
     if (a->created) {
-        c->is_created = 1;
+        c->is_created = c->was_created = 1;
+        c->is_refused = 0;
+        c->at = c->stream_at; /* calls notice when it stops answering; then the stream is moved */
         c->lost = 0;
         c->pause = PAUSE_FIRST_S;
     }
@@ -235,8 +237,16 @@ static ls_status after_end(lsi_etcd *c)
         if (status != LS_ERR_PEER_DEAD)
             return lsi_etcd_break(c, status);
     }
+    c->is_refused = 1;
     try_next_endpoint(c, *t->error ? t->error : "it has ended the stream");
     return LS_OK;
+}
+
+static ls_status fail_lost(lsi_etcd *c)
+{
+    return lsi_etcd_break(c, lsi_fail(LS_ERR_PEER_DEAD, "is etcd running?", "watch",
+                                      "%s could not be watched for %.1f s; %s", c->who,
+                                      lsi_now() - c->lost, c->why));
 }
 
 /* Read lines until there is an event; look after a stream that is lost or does not begin. */
@@ -254,7 +264,7 @@ static ls_status tend(lsi_etcd *c)
         if (c->stream->state != LSI_HTTP_RUNNING)
             LSI_TRY(after_end(c));
         else if (!c->is_created && lsi_now() >= c->began + share)
-            try_next_endpoint(c, "it does not answer");
+            c->is_refused = 0, try_next_endpoint(c, "it does not answer");
         else if (!c->is_created)
             lsi_http_wake_at(c->http, c->began + share);
     }
@@ -262,10 +272,7 @@ static ls_status tend(lsi_etcd *c)
         return LS_OK;
     double now = lsi_now();
     if (now - c->lost > c->patience_s)
-        return lsi_etcd_break(c, lsi_fail(LS_ERR_PEER_DEAD, "is etcd running?", "watch",
-                                          "the watch at %s was lost and could not be resumed "
-                                          "within %.1f s; %s",
-                                          c->who, c->patience_s, c->why));
+        return fail_lost(c);
     if (now < c->resume) {
         lsi_http_wake_at(c->http, c->resume);
         return LS_OK;
@@ -359,11 +366,13 @@ static ls_status await_stream(lsi_etcd *c, const char *prefix, double deadline)
 {
     for (;;) {
         LSI_TRY(tend(c));
-        if (c->is_created)
+        if (c->was_created)
             return LS_OK;
         ls_status status = lsi_http_drive(c->http, deadline);
         if (status != LS_OK && status != LS_IN_PROGRESS)
             return status;
+        if (lsi_now() >= deadline && c->is_refused)
+            return fail_lost(c);
         if (lsi_now() >= deadline)
             return lsi_fail(LS_ERR_TIMEOUT, "is it alive, and not stopped?", "watch",
                             "%s%s%s did not begin to watch within %.1f s", prefix,

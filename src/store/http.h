@@ -5,7 +5,8 @@
  * Invariants:
  * 1. No thread of ours; curl looks names up in one of its own. Nothing happens outside the calls.
  * 2. Proxies of the environment are ignored and redirects are not followed: who is asked is whom
- *    the caller named. Descriptors are close-on-exec, no write raises SIGPIPE.
+ *    the caller named. Descriptors are close-on-exec (but for the pair by which curl wakes itself),
+ *    no write raises SIGPIPE.
  * 3. A body larger than its limit ends the transfer; what came before stays in `body`.
  * 4. There are no time limits here: who drives ends what takes too long.
  *
