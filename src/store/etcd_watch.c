@@ -5,11 +5,12 @@
  * Invariants:
  * 1. One stream a client, over the whole prefix of the run: so changes come in the order in which
  *    they were made, whatever prefixes are watched, and a key under several of them comes once.
+ *    (The existing keys of a prefix that is added may come before older changes of others.)
  * 2. A prefix is watched from the revision at which its existing keys were listed. A line is read
  *    when next asks for it, never while a list is under way: no change falls in between.
  * 3. `seen` and `taken` say up to where changes were taken. A stream that is lost is resumed there,
- *    at the next endpoint, within LSI_ETCD_PATIENCE_S: nothing is skipped, nothing comes twice. What
- *    etcd has compacted before it was read is an error.
+ *    at the next endpoint, within LSI_ETCD_PATIENCE_S: nothing is skipped, nothing comes twice.
+ *    What etcd has compacted before it was read is an error.
  * 4. Lines that nobody reads are bounded: a stream that is too far ahead is ended, and resumed when
  *    they have been read.
  */

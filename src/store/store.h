@@ -56,8 +56,9 @@ typedef struct lsi_store_ops {
                                  const void *value, size_t bytes, uint64_t lease,
                                  uint64_t *version);
     ls_status (*remove)(lsi_store *store, const char *key); /* LS_ERR_NOT_FOUND if absent */
-    /* A lease of ttl_s seconds (1 ms to 30 days; etcd rounds up to whole ones). Whoever knows its number may put under it, keep
-     * and revoke it, but it is bound to this connection. A lease that is gone: LS_ERR_NOT_FOUND. */
+    /* A lease of ttl_s seconds (1 ms to 30 days; etcd rounds up to whole ones). Whoever knows its
+     * number may put under it, keep and revoke it, but it is bound to this client. A lease that is
+     * gone: LS_ERR_NOT_FOUND. */
     ls_status (*lease)(lsi_store *store, double ttl_s, uint64_t *lease);
     ls_status (*keep)(lsi_store *store, uint64_t lease); /* restart its time to live */
     ls_status (*revoke)(lsi_store *store, uint64_t lease);
