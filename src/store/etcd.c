@@ -304,6 +304,9 @@ static ls_status put_sealed(lsi_etcd *c, const char *what, const char *key, cons
     }
     if (c->answer.code != LSI_ETCD_FINE)
         return lsi_etcd_fail_refused(c, what, key, lease);
+    if (c->answer.revision == 0)
+        return lsi_etcd_break(c, lsi_fail(LS_ERR_PROTOCOL, "is that an etcd?", what,
+                                          "%s: %s does not say its revision", key, c->who));
     *version = c->answer.revision;
     if (!expected || c->answer.succeeded)
         return LS_OK;

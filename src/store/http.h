@@ -8,7 +8,8 @@
  *    the caller named. Descriptors are close-on-exec (but for the pair by which curl wakes itself),
  *    no write raises SIGPIPE.
  * 3. A body larger than its limit ends the transfer; what came before stays in `body`.
- * 4. There are no time limits here: who drives ends what takes too long.
+ * 4. There are no time limits here: who drives ends what takes too long. Ending a transfer waits
+ *    for the look-up of a name that is under way, as in base/net.h.
  *
  * One thread at a time.
  */

@@ -12,7 +12,8 @@
 /* The first `good` requests have a good answer, others `says`; watches `watch`. */
 typedef struct fake {
     int listener;
-    atomic_int stop, requests, good;
+    atomic_int stop, requests, good, watches;
+    char last[1024]; /* request for a watch */
     const char *says, *watch;
     const char *flood; /* sent again and again after `says` */
     char url[LSI_ADDR_MAX + 16];
@@ -63,6 +64,10 @@ static void answer(fake *f, int fd)
     if (!is_watch && atomic_fetch_add(&f->requests, 1) < atomic_load(&f->good)) {
         send_some(fd, good, sizeof good - 1);
         return;
+    }
+    if (is_watch) {
+        snprintf(f->last, sizeof f->last, "%.1000s", request);
+        atomic_fetch_add(&f->watches, 1);
     }
     const char *says = is_watch && f->watch ? f->watch : f->says;
     send_some(fd, says, strlen(says));
@@ -286,6 +291,36 @@ static void streams_that_end_at_once(void **state)
     fake_stop(&f);
 }
 
+/* A stream that ends in the middle of the changes of one revision: it is resumed at that revision,
+ * and those that came before are not reported again. */
+static void pieces_of_a_revision_come_once(void **state)
+{
+    (void)state;
+#define DELETED(key) "{\"type\":\"DELETE\",\"kv\":{\"key\":\"" key "\",\"mod_revision\":\"8\"}}"
+#define CHANGES(more)                                                                              \
+    SAYS(CREATED "{\"result\":{" HEADER                                                            \
+                 ",\"events\":[" DELETED("ZmFrZS9h") "," DELETED("ZmFrZS9i") "]" more "}}\n")
+    for (int is_whole = 0; is_whole < 2; is_whole++) {
+        fake f = {.says = "",
+                  .watch = is_whole ? CHANGES("") : CHANGES(",\"fragment\":true"),
+                  .good = 1000};
+        lsi_store *store = NULL;
+        lsi_store_event event;
+        fake_start(&f);
+        assert_int_equal(lsi_store_open(f.url, &right_key, 1, &store), LS_OK);
+        assert_int_equal(store->ops->watch(store, ""), LS_OK);
+        assert_non_null(strstr(f.last, "\"start_revision\":\"6\""));
+        assert_event(store, "a", NULL);
+        assert_event(store, "b", NULL);
+        assert_int_equal(store->ops->next(store, 0.5, &event), LS_IN_PROGRESS);
+        lsi_store_close(store);
+        fake_stop(&f);
+        assert_true(atomic_load(&f.watches) > 2);
+        assert_non_null(
+            strstr(f.last, is_whole ? "\"start_revision\":\"9\"" : "\"start_revision\":\"8\""));
+    }
+}
+
 static int note_descriptors(void **state)
 {
     (void)state;
@@ -300,7 +335,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         ALONE(answers_that_make_no_sense), ALONE(answers_without_end),
         ALONE(texts_that_want_too_much),   ALONE(streams_that_make_no_sense),
-        ALONE(streams_that_end_at_once),
+        ALONE(streams_that_end_at_once),   ALONE(pieces_of_a_revision_come_once),
     };
     forbid_proxies();
     return cmocka_run_group_tests(tests, NULL, NULL);
