@@ -93,6 +93,15 @@ static inline void etcd_kill(etcd *e)
     e->pid = 0;
 }
 
+/* Stop it in the middle of whatever it does; wait until all its threads have. */
+static inline void etcd_pause(const etcd *e)
+{
+    int status = 0;
+    kill(e->pid, SIGSTOP);
+    assert_int_equal(waitpid(e->pid, &status, WUNTRACED), e->pid);
+    assert_true(WIFSTOPPED(status));
+}
+
 static inline void etcd_restart(etcd *e)
 {
     etcd_kill(e);

@@ -24,6 +24,11 @@ static void opens_by_url(void **state)
     assert_null(store);
     snprintf(fixture.url, sizeof fixture.url, "etcd://%s/", shared_etcd.address);
     lsi_store_close(open_client(5));
+    snprintf(fixture.url, sizeof fixture.url, "etcd://localhost%s/test-name",
+             strrchr(shared_etcd.address, ':'));
+    lsi_store *named = open_client(5);
+    work(named);
+    lsi_store_close(named);
 }
 
 /* What curl opens is not inherited by the programs that a launcher starts. */

@@ -68,7 +68,7 @@ static void stopped(void **state)
     assert_int_equal(watcher->ops->watch(watcher, ""), LS_OK);
     assert_event(watcher, "a", "1");
     assert_int_equal(store->ops->lease(store, 60, &lease), LS_OK);
-    kill(shared_etcd.pid, SIGSTOP);
+    etcd_pause(&shared_etcd);
     for (int i = 0; i < 6; i++) {
         double began = lsi_now();
         ls_status status = i == 0   ? store->ops->get(store, "a", &value, &bytes, &version)
@@ -96,7 +96,7 @@ static void stopped(void **state)
         assert_int_equal(watcher->ops->next(watcher, 5, &event), LS_OK);
     while (strcmp(event.key, "d") != 0);
     lsi_store_close(watcher);
-    kill(shared_etcd.pid, SIGSTOP);
+    etcd_pause(&shared_etcd);
     began = lsi_now();
     lsi_store_close(store); /* cannot revoke its lease */
     assert_true(lsi_now() - began < 4);
@@ -307,7 +307,7 @@ static void a_cluster_goes_on(void **state)
     assert_event(one, "n/3", "3");
     etcd_spawn(&e[0]);
     etcd_await(&e[0]);
-    kill(e[1].pid, SIGSTOP);
+    etcd_pause(&e[1]);
     put_text(two, "n/4", "4", 0); /* asks b, which does not answer, then c */
     assert_text(one, "n/4", "4"); /* and so notices this one that its watch is to be moved */
     assert_event(one, "n/4", "4");
