@@ -48,7 +48,7 @@ def test_text(info):
         r"tcp +yes",
         r"ucx +no +not built",
         r"lo +127\.0\.0\.1",
-        r"etcd +no +not built",
+        r"etcd +(yes +an etcd that runs already|no +\S)",
         r"native +yes",
         r"mpi +no +not built",
         r"nccl +no +not built",
