@@ -1,4 +1,4 @@
-/* The `etcd` store: its ops, for the registry; the client, for the two files that it is made of. */
+/* The `etcd` store: its ops, for the registry; the client, for the files that it is made of. */
 #ifndef LSI_STORE_ETCD_H
 #define LSI_STORE_ETCD_H
 
@@ -15,6 +15,9 @@
 /* Endpoints that cannot be reached are asked again for so long, or for the time-out of open if
  * that is shorter: a restart or an election takes 1 to 3 s. */
 #define LSI_ETCD_PATIENCE_S 5.0
+/* Between two rounds, doubling. */
+#define LSI_ETCD_PAUSE_FIRST_S 0.02
+#define LSI_ETCD_PAUSE_MOST_S 0.25
 
 extern const lsi_store_ops lsi_store_etcd;
 
@@ -47,6 +50,7 @@ typedef struct lsi_etcd {
     size_t scanned;            /* bytes at the front of its body without an end of line */
     int is_created;            /* etcd has said that it watches */
     int was_created;           /* the same of any stream */
+    size_t tries;              /* streams that were asked for since the last that worked */
     int is_refused;            /* the latest failed; it was not just silent */
     double began;              /* when this stream was asked for */
     double lost;               /* since when there is none that works; 0: there is */
@@ -58,7 +62,7 @@ typedef struct lsi_etcd {
     size_t shown;         /* bytes at the front of `events` that next has handed out */
 } lsi_etcd;
 
-/* Name of `key` in etcd. */
+/* etcd_ask.c. Name of `key` in etcd. */
 void lsi_etcd_name(const lsi_etcd *c, const char *key, char name[LSI_ETCD_NAME_MAX + 1]);
 ls_status lsi_etcd_break(lsi_etcd *c, ls_status status);
 ls_status lsi_etcd_fail_broken(const lsi_etcd *c);
@@ -72,6 +76,11 @@ ls_status lsi_etcd_ask(lsi_etcd *c, const char *path, double deadline, int is_ch
 /* Ask for something that may be asked twice; all but LS_OK is recorded, refusals too. */
 ls_status lsi_etcd_call(lsi_etcd *c, const char *path, const char *what, const char *key,
                         double deadline);
+/* Ask for a change that may be asked for twice; a refusal is left in c->answer. *is_unsure: it may
+ * have been made before the time that was answered. */
+ls_status lsi_etcd_ask_for_change(lsi_etcd *c, const char *path, const char *what, const char *key,
+                                  int *is_unsure);
+ls_status lsi_etcd_fail_late(const lsi_etcd *c, const char *what, const char *key);
 /* Words for a refusal in c->answer. */
 ls_status lsi_etcd_fail_refused(lsi_etcd *c, const char *what, const char *key, uint64_t lease);
 /* What a transfer that is not DONE, or answered with something else than 200, says. */

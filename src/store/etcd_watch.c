@@ -26,9 +26,7 @@
 
 #define STREAM_MAX ((size_t)32 << 20)
 #define LINE_MAX_BYTES (STREAM_MAX / 2) /* etcd cuts at 1.5 MiB, 4 MiB as JSON */
-#define PAGE 16                         /* keys: see ANSWER_MAX in etcd.c */
-#define PAUSE_FIRST_S 0.02
-#define PAUSE_MOST_S 0.25
+#define PAGE 16                         /* keys: see ANSWER_MAX in etcd_ask.c */
 #define LATE_LOOKS 64    /* of next after its deadline, when something comes all the time */
 #define SIT_S 10.0       /* a wait that hears nothing asks again: is etcd still there? */
 #define SHORT_WAIT_S 1.0 /* what a wait of 0 s leaves etcd for its answer */
@@ -130,7 +128,8 @@ static ls_status take_answer(lsi_etcd *c, const lsi_etcd_answer *a)
         c->is_refused = 0;
         c->at = c->stream_at; /* calls notice when it stops answering; then the stream is moved */
         c->lost = 0;
-        c->pause = PAUSE_FIRST_S;
+        c->tries = 0;
+        c->pause = LSI_ETCD_PAUSE_FIRST_S;
     }
     for (size_t i = 0; i < a->count; i++)
         LSI_TRY(take_change(c, &a->entries[i]));
@@ -184,7 +183,7 @@ static void try_next_endpoint(lsi_etcd *c, const char *why)
 {
     snprintf(c->why, sizeof c->why, "%s: %s", c->endpoints[c->stream_at], why);
     lose_stream(c, c->pause);
-    c->pause = c->pause * 2 < PAUSE_MOST_S ? c->pause * 2 : PAUSE_MOST_S;
+    c->pause = c->pause * 2 < LSI_ETCD_PAUSE_MOST_S ? c->pause * 2 : LSI_ETCD_PAUSE_MOST_S;
     c->stream_at = (c->stream_at + 1) % c->endpoint_count;
 }
 
@@ -213,6 +212,7 @@ static ls_status start_stream(lsi_etcd *c)
     c->passed = 0;
     c->scanned = 0;
     c->began = lsi_now();
+    c->tries++;
     ls_status status = lsi_etcd_watch(&request, c->prefix, end, c->seen + 1);
     if (status == LS_OK)
         status = lsi_http_post(c->http, c->endpoints[c->stream_at], "v3/watch",
@@ -262,17 +262,20 @@ static ls_status tend(lsi_etcd *c)
         if (status != LS_IN_PROGRESS)
             return status;
         double share = c->timeout_s / (double)c->endpoint_count;
-        if (c->stream->state != LSI_HTTP_RUNNING)
+        if (c->stream->state != LSI_HTTP_RUNNING) {
             LSI_TRY(after_end(c));
-        else if (!c->is_created && lsi_now() >= c->began + share)
-            c->is_refused = 0, try_next_endpoint(c, "it does not answer");
-        else if (!c->is_created)
+        } else if (!c->is_created && lsi_now() >= c->began + share) {
+            c->is_refused = 0;
+            try_next_endpoint(c, "it does not answer");
+        } else if (!c->is_created) {
             lsi_http_wake_at(c->http, c->began + share);
+        }
     }
     if (c->stream)
         return LS_OK;
     double now = lsi_now();
-    if (now - c->lost > c->patience_s)
+    /* Time alone does not tell: next may have been called rarely. */
+    if (now - c->lost > c->patience_s && c->tries > c->endpoint_count + 1)
         return fail_lost(c);
     if (now < c->resume) {
         lsi_http_wake_at(c->http, c->resume);
@@ -411,7 +414,7 @@ ls_status lsi_etcd_store_watch(lsi_store *store, const char *prefix)
         return LS_OK;
     c->seen = revision;
     c->stream_at = c->at;
-    c->pause = PAUSE_FIRST_S;
+    c->pause = LSI_ETCD_PAUSE_FIRST_S;
     c->lost = lsi_now();
     return await_stream(c, prefix, deadline);
 }
@@ -448,8 +451,8 @@ static ls_status sit(lsi_etcd *c, const char *name, uint64_t revision, double de
     while (status == LS_OK && !has_news(t) && lsi_now() < until) {
         status = lsi_http_drive(c->http, until);
         /* The next question finds out why it ended; not at once, in case that is futile too. */
-        if (t->state != LSI_HTTP_RUNNING && until > lsi_now() + PAUSE_FIRST_S)
-            until = lsi_now() + PAUSE_FIRST_S;
+        if (t->state != LSI_HTTP_RUNNING && until > lsi_now() + LSI_ETCD_PAUSE_FIRST_S)
+            until = lsi_now() + LSI_ETCD_PAUSE_FIRST_S;
     }
     lsi_http_end(t);
     return status == LS_IN_PROGRESS ? LS_OK : status;

@@ -202,6 +202,24 @@ static void descriptor_tells_of_a_resumed_watch(void **state)
     lsi_store_close(other);
 }
 
+/* Who has other things to do than to look at his watch finds it resumed, not given up. */
+static void a_watch_that_is_rarely_looked_at(void **state)
+{
+    (void)state;
+    lsi_store *watcher = open_client(1), *other;
+    lsi_store_event event;
+    assert_int_equal(watcher->ops->watch(watcher, ""), LS_OK);
+    etcd_kill(&shared_etcd);
+    assert_int_equal(watcher->ops->next(watcher, 0.05, &event), LS_IN_PROGRESS);
+    etcd_restart(&shared_etcd);
+    other = open_client(20);
+    put_text(other, "k", "v", 0);
+    poll(NULL, 0, 1200);
+    assert_event(watcher, "k", "v");
+    lsi_store_close(watcher);
+    lsi_store_close(other);
+}
+
 /* What was compacted while the watch was down cannot be had any more: that is said. */
 static void compacted_while_away(void **state)
 {
@@ -325,10 +343,15 @@ static void a_cluster_goes_on(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        ETCD(killed_while_clients_wait), ETCD(stopped),
-        ETCD(killed_and_started_again),  ETCD(descriptor_tells_of_a_resumed_watch),
-        ETCD(compacted_while_away),      ETCD(full),
-        ETCD(other_endpoints_are_asked), ETCD(a_cluster_goes_on),
+        ETCD(killed_while_clients_wait),
+        ETCD(stopped),
+        ETCD(killed_and_started_again),
+        ETCD(descriptor_tells_of_a_resumed_watch),
+        ETCD(a_watch_that_is_rarely_looked_at),
+        ETCD(compacted_while_away),
+        ETCD(full),
+        ETCD(other_endpoints_are_asked),
+        ETCD(a_cluster_goes_on),
     };
     return RUN_WITH_ETCD(tests);
 }
