@@ -4,10 +4,10 @@
 # What a fresh Debian 12 needs to build, and on top of that to test.
 # shellcheck disable=SC2034  # both are used by those who source this
 BUILD_PACKAGES=(gcc g++ meson ninja-build pkg-config libssl-dev zlib1g-dev libjansson-dev
-    libcmocka-dev)
+    libcurl4-openssl-dev libcmocka-dev)
 # shellcheck disable=SC2034
 TEST_PACKAGES=(python3 python3-pytest clang-format clang libclang-rt-14-dev iproute2 procps
-    util-linux)
+    util-linux etcd-server)
 
 log() { printf '%s\n' "$*"; }
 warn() { printf 'warning: %s\n' "$*" >&2; }

@@ -289,11 +289,13 @@ static json_t *interfaces(void)
 static json_t *stores(void)
 {
     json_t *list = json_array();
-    for (const char *const *name = lsi_store_names(); *name; name++)
-        json_array_append_new(list, item(*name, 1,
-                                         strcmp(*name, "tcp") == 0 ? "embedded in the launcher"
-                                                                   : "compiled in"));
-    json_array_append_new(list, item("etcd", 0, "not built"));
+    static const struct {
+        const char *name, *what;
+    } known[] = {{"tcp", "embedded in the launcher"}, {"etcd", "an etcd that runs already"}};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        const char *why = lsi_store_why_unusable(known[i].name);
+        json_array_append_new(list, item(known[i].name, !why, why ? why : known[i].what));
+    }
     return list;
 }
 

@@ -9,19 +9,40 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "store/etcd.h"
 #include "store/tcp.h"
 
 #define POLL_FIRST_S 0.001
 #define POLL_MOST_S 0.05
 
-static const lsi_store_ops *const registry[] = {&lsi_store_tcp};
-static const char *const names[] = {"tcp", NULL};
+static const lsi_store_ops *const registry[] = {
+    &lsi_store_tcp,
+#ifdef LSI_HAVE_CURL
+    &lsi_store_etcd,
+#endif
+};
+static const char *const names[] = {
+    "tcp",
+#ifdef LSI_HAVE_CURL
+    "etcd",
+#endif
+    NULL,
+};
 _Static_assert(sizeof names / sizeof names[0] == sizeof registry / sizeof registry[0] + 1,
                "one name a store");
 
 const char *const *lsi_store_names(void)
 {
     return names;
+}
+
+const char *lsi_store_why_unusable(const char *name)
+{
+    for (size_t i = 0; i < sizeof registry / sizeof registry[0]; i++) {
+        if (strcmp(registry[i]->name, name) == 0)
+            return registry[i]->why_unusable ? registry[i]->why_unusable() : NULL;
+    }
+    return "not built";
 }
 
 static ls_status fail_scheme(const char *url)

@@ -1,13 +1,13 @@
 /* The store: who is here. A small key-value map with versions, leases and watches.
  *
- * The seam is lsi_store_ops; `tcp` (embedded in the launcher) is the first implementation, etcd
- * comes next. Keys are short paths such as "run/rank/3/addr": 1 to LSI_STORE_KEY_MAX printable
+ * The seam is lsi_store_ops: `tcp` is embedded in the launcher, `etcd` speaks to one that runs
+ * already. Keys are short paths such as "run/rank/3/addr": 1 to LSI_STORE_KEY_MAX printable
  * ASCII characters without spaces. Values are bytes, none is fine too.
  *
  * Invariants:
  * 1. Every successful change of a key gives it a version larger than any before in this store.
- * 2. A key put under a lease disappears when the lease is revoked, expires, or when the
- *    connection that made the lease closes; watchers are told like for any other deletion.
+ * 2. A key put under a lease disappears when the lease is revoked, expires, or when the client
+ *    that made the lease closes (tcp: or is killed); watchers are told like for any other deletion.
  * 3. Watch events arrive in the order of the changes, none skipped, none twice.
  *
  * Calls block until the deadline given at open; one client belongs to one thread. After
@@ -39,6 +39,8 @@ typedef struct lsi_store_event {
 
 typedef struct lsi_store_ops {
     const char *name;
+    /* NULL, or why it cannot be used in this process; NULL itself if it always can. */
+    const char *(*why_unusable)(void);
     /* Connect and authenticate. `address` is what follows "name://" in the URL. On success *out
      * is owned by the caller and closed with close. */
     ls_status (*open)(const char *address, const lsi_key *key, double timeout_s, lsi_store **out);
@@ -54,8 +56,9 @@ typedef struct lsi_store_ops {
                                  const void *value, size_t bytes, uint64_t lease,
                                  uint64_t *version);
     ls_status (*remove)(lsi_store *store, const char *key); /* LS_ERR_NOT_FOUND if absent */
-    /* A lease of ttl_s seconds (1 ms to 30 days). Whoever knows its number may put under it, keep
-     * and revoke it, but it is bound to this connection. A lease that is gone: LS_ERR_NOT_FOUND. */
+    /* A lease of ttl_s seconds (1 ms to 30 days; etcd rounds up to whole ones). Whoever knows its
+     * number may put under it, keep and revoke it, but it is bound to this client. A lease that is
+     * gone: LS_ERR_NOT_FOUND. */
     ls_status (*lease)(lsi_store *store, double ttl_s, uint64_t *lease);
     ls_status (*keep)(lsi_store *store, uint64_t lease); /* restart its time to live */
     ls_status (*revoke)(lsi_store *store, uint64_t lease);
@@ -77,7 +80,8 @@ struct lsi_store {
     const lsi_store_ops *ops; /* first member of every implementation */
 };
 
-/* Open by URL: "tcp://HOST:PORT". Unknown schemes list the known ones. */
+/* Open by URL: "tcp://HOST:PORT", "etcd://HOST:PORT[,HOST:PORT...][/PREFIX]". Unknown schemes list
+ * the known ones. */
 ls_status lsi_store_open(const char *url, const lsi_key *key, double timeout_s, lsi_store **out);
 void lsi_store_close(lsi_store *store);
 /* Wait until `key` exists, at most timeout_s (which may be longer than that of open); then
@@ -87,6 +91,8 @@ ls_status lsi_store_wait(lsi_store *store, const char *key, double timeout_s, co
                          const uint8_t **value, size_t *bytes);
 /* NULL-terminated list of implementation names, in order. */
 const char *const *lsi_store_names(void);
+/* NULL, or why the store of that name cannot be used here. */
+const char *lsi_store_why_unusable(const char *name);
 
 /* The embedded server: lives in the launcher's event loop, never blocks, no thread. */
 typedef struct lsi_store_server lsi_store_server;

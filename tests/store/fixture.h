@@ -37,8 +37,10 @@ static struct {
     atomic_int stop, freeze;
     int descriptors; /* open before */
     char address[LSI_ADDR_MAX];
-    char url[LSI_ADDR_MAX + 8];
-} fixture = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    char url[LSI_ADDR_MAX + 32];
+    double lease_s; /* a short lease */
+    int changes;    /* many */
+} fixture = {.lock = PTHREAD_MUTEX_INITIALIZER, .lease_s = 0.4, .changes = 5000};
 
 static inline int count_descriptors(void)
 {
