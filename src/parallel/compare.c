@@ -22,7 +22,7 @@ static uint64_t mixed(uint64_t h)
 static uint64_t hash_values(const float *values, size_t n, uint64_t seed)
 {
     uint64_t lane[LANES] = {seed, seed + 1, seed + 2, seed + 3}, words[LANES];
-    const size_t step = sizeof words / sizeof *values;
+    const size_t step = 2 * LANES; /* values in a word of each lane */
     size_t at = 0;
     for (; at + step <= n; at += step) {
         memcpy(words, values + at, sizeof words);

@@ -11,6 +11,7 @@
  *    where the state says: what was being done is done again, or was finished by one of them.
  */
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -225,7 +226,9 @@ ls_status lsi_train_work(const lsi_train_job *job, lsi_member *member, int *inte
     while ((status = generation(t, &again)) == LS_OK && again)
         lsi_trainer_leave(t);
     *interrupted = t->stop ? (asked_by ? asked_by : SIGINT) : 0;
+    char text[LSI_ERROR_MAX]; /* what fails while everything is closed says less */
+    snprintf(text, sizeof text, "%s", ls_last_error());
     lsi_trainer_close(t);
     free(t);
-    return status;
+    return status == LS_OK ? LS_OK : lsi_fail_text(status, text);
 }

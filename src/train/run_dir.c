@@ -18,6 +18,7 @@
 
 #define WHAT "run directory"
 #define LOCK ".lock"
+#define STATUS ".status" /* launch/status.h: of a run that was killed */
 #define LOG "log.txt"
 #define CONFIG "config.ini"
 #define METRICS "metrics.jsonl"
@@ -72,7 +73,8 @@ static ls_status first_name(const lsi_run_dir *d, char name[NAME_MAX + 1])
     name[0] = 0;
     for (struct dirent *e; !name[0] && (e = readdir(folder));) {
         if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 &&
-            strcmp(e->d_name, LOCK) != 0 && strcmp(e->d_name, LOG) != 0)
+            strcmp(e->d_name, LOCK) != 0 && strcmp(e->d_name, LOG) != 0 &&
+            strcmp(e->d_name, STATUS) != 0)
             snprintf(name, NAME_MAX + 1, "%s", e->d_name);
     }
     closedir(folder);
@@ -210,7 +212,7 @@ static int is_ours(const lsi_run_dir *d, const char *name)
     struct stat info;
     if (!strcmp(name, LOG))
         return fstatat(d->folder, name, &info, AT_SYMLINK_NOFOLLOW) == 0 && info.st_size == 0;
-    return !strcmp(name, LOCK) || !strcmp(name, METRICS) || !strncmp(name, EVENTS, strlen(EVENTS));
+    return !strcmp(name, LOCK) || !strcmp(name, STATUS) || !strcmp(name, METRICS) || !strncmp(name, EVENTS, strlen(EVENTS));
 }
 
 /* Leave nothing of a run that has not begun. */
