@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "optim/optimizer.h"
+#include "parallel/finite.h"
 #include "parallel/handover.h"
 #include "parallel/sparse.h"
 
@@ -26,6 +27,12 @@ struct lsi_engine {
     int stop;        /* lsi_engine_ask_stop */
     int change;      /* lsi_engine_ask_change */
     uint64_t steps;
+    struct {      /* the first gradient of this step that is no number */
+        int param; /* -1: none */
+        int shard;
+        size_t at;
+        float value;
+    } bad;
 };
 
 /* ---- opening -------------------------------------------------------------------------------- */
@@ -49,11 +56,50 @@ static void on_node(void *arg, const char *name, int backward)
                  name);
 }
 
+/* Look at the gradient of one parameter in one shard. */
+static void look(lsi_engine *e, int index, const float *values, size_t n, int shard)
+{
+    const size_t at = e->bad.param < 0 ? lsi_finite_first(values, n) : n;
+    if (at == n)
+        return;
+    e->bad.param = index;
+    e->bad.shard = shard;
+    e->bad.at = at;
+    e->bad.value = values[at];
+}
+
+static void look_at_param(lsi_engine *e, int index)
+{
+    const lsi_replica *r = e->replica;
+    const ls_param_info *p = &r->params[index];
+    if (p->sparse)
+        return;
+    if (!r->together)
+        look(e, index, lsi_replica_leaf(r) + p->offset, p->count, r->shard);
+    for (int i = 0; r->together && i < r->end_shard - r->first_shard; i++)
+        look(e, index, lsi_replica_side_leaf(r, i) + p->offset, p->count, r->first_shard + i);
+}
+
 static void on_ready(void *arg, int index)
 {
     lsi_engine *e = arg;
-    if (e->last_run)
-        lsi_replica_ready(e->replica, index);
+    if (!e->last_run)
+        return;
+    if (lsi_finite_suspect())
+        look_at_param(e, index);
+    lsi_replica_ready(e->replica, index);
+}
+
+static ls_status bad_gradient(const lsi_engine *e)
+{
+    const lsi_replica *r = e->replica;
+    if (e->bad.param < 0)
+        return LS_OK;
+    return lsi_fail(LS_ERR_INVALID, "a smaller learning rate, or look at the data; nothing was changed",
+                    r->params[e->bad.param].name,
+                    "the gradient is %g at element %zu, in shard %d of step %llu, on worker %d",
+                    (double)e->bad.value, e->bad.at, e->bad.shard,
+                    (unsigned long long)e->steps + 1, r->domain.worker);
 }
 
 /* Rows of each sparse parameter that a shard can name. */
@@ -317,6 +363,8 @@ static ls_status give_rows(lsi_engine *e, ls_graph *graph)
         if (!r->params[i].sparse)
             continue;
         LSI_TRY(ls_graph_sparse_grad(graph, i, &grad));
+        if (lsi_finite_suspect())
+            look(e, i, grad.values, grad.rows * grad.width, r->shard);
         LSI_TRY(lsi_sparse_give(r, i, &grad));
     }
     return LS_OK;
@@ -349,7 +397,7 @@ static ls_status run_together(lsi_engine *e, uint64_t part, lsi_fill_fn fill, vo
     }
     if (n)
         lsi_replica_done(r);
-    return LS_OK;
+    return bad_gradient(e);
 }
 
 static ls_status run_shard(lsi_engine *e, uint64_t part, uint64_t first, uint64_t end,
@@ -369,7 +417,7 @@ static ls_status run_shard(lsi_engine *e, uint64_t part, uint64_t first, uint64_
     }
     LSI_TRY(give_rows(e, e->graph));
     lsi_replica_done(r);
-    return LS_OK;
+    return bad_gradient(e);
 }
 
 ls_status lsi_engine_step(lsi_engine *e, uint64_t samples, lsi_fill_fn fill, void *arg,
@@ -381,6 +429,8 @@ ls_status lsi_engine_step(lsi_engine *e, uint64_t samples, lsi_fill_fn fill, voi
     lsi_life_step(lsi_domain_life(&r->domain), e->steps + 1);
     lsi_engine_part(e, samples, &part, &part_end);
     LSI_TRY(lsi_replica_begin(r, samples));
+    e->bad.param = -1;
+    lsi_finite_begin();
     if (r->sparse)
         LSI_TRY(touch(e, samples, fill, arg));
     if (r->together)
