@@ -381,20 +381,32 @@ static void miss(lsi_council *c, const lsi_council_sink *sink)
     }
 }
 
-void lsi_council_step(lsi_council *c, const lsi_council_sink *sink)
+/* Returns how many there were. */
+static int hear_all(lsi_council *c, const lsi_council_sink *sink)
 {
     lsi_store_event event;
-    ls_status status = LS_OK;
-    if (!c->store)
-        lsi_council_move(c, sink);
-    while (c->store && (status = c->store->ops->next(c->store, 0, &event)) == LS_OK)
+    ls_status status = LS_IN_PROGRESS;
+    int n = 0;
+    while (c->store && (status = c->store->ops->next(c->store, 0, &event)) == LS_OK) {
         hear(c, &event, sink);
+        n++;
+    }
     if (status != LS_IN_PROGRESS)
         note(c, status);
-    if (c->lease == 0)
-        c->keep_at = 0;
-    keep_seat(c);
-    miss(c, sink);
-    if (c->store)
-        decide(c, sink);
+    return n;
+}
+
+void lsi_council_step(lsi_council *c, const lsi_council_sink *sink)
+{
+    if (!c->store)
+        lsi_council_move(c, sink);
+    do { /* what we decide we hear at once, and the descriptor would not tell */
+        (void)hear_all(c, sink);
+        if (c->lease == 0)
+            c->keep_at = 0;
+        keep_seat(c);
+        miss(c, sink);
+        if (c->store)
+            decide(c, sink);
+    } while (hear_all(c, sink));
 }

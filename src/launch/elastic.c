@@ -36,6 +36,7 @@
 #define SHORT_LIFE_S 10.0 /* a worker that lived for less gets a pause before the next */
 #define PAUSE_S 0.1       /* the first; then twice as long each time, up to */
 #define PAUSE_MOST_S 10.0
+#define SAME_WISH_S 0.2 /* as in signals.c */
 #define GOODBYE_S 2.0 /* for other hosts to hear of the end */
 
 struct lsi_elastic {
@@ -458,23 +459,36 @@ static void on_error(lsi_run *run, const lsi_verdict *v, int is_exec)
     on_end(run);
 }
 
+/* First of all: those who wait for it learn that it will not come. */
+static void mark_dead(lsi_run *run, const lsi_child *child, const char *cause)
+{
+    if (!child->inside)
+        return;
+    lsi_host_mark_dead(run->segment.block, child->rank, cause);
+    lsi_council_tell_dead(&run->elastic->council, child->inside, child->rank, cause);
+}
+
 static void on_death(lsi_run *run, int index, const char *cause)
 {
-    lsi_elastic *e = run->elastic;
+    const lsi_elastic *e = run->elastic;
     lsi_child *child = &run->children[index];
-    if (child->inside) {
-        lsi_host_mark_dead(run->segment.block, child->rank, cause);
-        lsi_council_tell_dead(&e->council, child->inside, child->rank, cause);
-    }
     kill(-child->pid, SIGKILL); /* what it started is of no use without it */
     if (!e->ended)
         lsi_log(LSI_LOG_WARN, "worker %d (process %ld): %s", index, (long)child->pid, cause);
     plan_restart(run, index);
-    if (!e->ended && is_deserted(run) && run->alive == 1 && lsi_council_others(&e->council) == 0) {
-        e->status = 1;
-        lsi_council_end(&e->council, 1, cause);
-        on_end(run);
-    }
+}
+
+/* After the last one: the run goes on elsewhere, or ends as its worker has ended. */
+static void look_around(lsi_run *run, const lsi_verdict *v)
+{
+    lsi_elastic *e = run->elastic;
+    if (e->ended || e->leaving || !is_deserted(run))
+        return;
+    e->status = v->status;
+    if (lsi_council_others(&e->council) == 0)
+        lsi_council_end(&e->council, v->status, v->cause);
+    lsi_log(LSI_LOG_ERROR, "no worker is left on this host");
+    on_end(run);
 }
 
 static void on_rank(lsi_run *run, int index)
@@ -488,13 +502,17 @@ static void on_rank(lsi_run *run, int index)
     const int in_order = child->done || child->leaving;
     lsi_verdict_judge(child->wait_status, LSI_RANK_JOINED, child->exec_errno, run->config->argv[0],
                       &v);
-    if (WIFEXITED(child->wait_status) && WEXITSTATUS(child->wait_status) != 0)
-        on_error(run, &v, child->exec_errno != 0);
+    if (!in_order)
+        mark_dead(run, child, v.cause);
+    const int hopeless = WIFSIGNALED(child->wait_status) && WTERMSIG(child->wait_status) == SIGPIPE;
+    if (hopeless || (WIFEXITED(child->wait_status) && WEXITSTATUS(child->wait_status) != 0))
+        on_error(run, &v, child->exec_errno != 0); /* nobody reads what it says: so with the next */
     else if (!in_order || WIFSIGNALED(child->wait_status))
         on_death(run, index, WIFSIGNALED(child->wait_status) ? v.cause : "ended too early");
     forget_child(child);
     lsi_child_collect(run, index);
     lsi_strays_collect(run);
+    look_around(run, &v);
     tell(run);
 }
 
@@ -509,14 +527,27 @@ static ls_status start(lsi_run *run, int index)
 
 /* ---- the loop --------------------------------------------------------------------------------- */
 
+/* Asked twice, or the grace is over: nothing is waited for any more. */
+static void give_up(lsi_run *run)
+{
+    lsi_elastic *e = run->elastic;
+    run->kill_at = lsi_now();
+    if (e->ended)
+        return;
+    e->status = 128 + SIGKILL;
+    if (!lsi_council_others(&e->council))
+        lsi_council_end(&e->council, e->status, "interrupted");
+    on_end(run);
+}
+
 void lsi_elastic_ask(lsi_run *run, int number)
 {
     lsi_elastic *e = run->elastic;
     const double now = lsi_now();
     const double grace = run->config->grace_s > 0 ? run->config->grace_s : LSI_RUN_GRACE_S;
     if (run->interrupted > 0) {
-        if (number == SIGINT && now - run->interrupted > 0.2)
-            run->kill_at = now;
+        if (number == SIGINT && now - run->interrupted > SAME_WISH_S)
+            give_up(run);
         return;
     }
     run->interrupted = now;
@@ -640,6 +671,8 @@ static ls_status loop(lsi_run *run)
         tell(run);
         leave(run);
         lsi_watch_look(run, &e->watch, e->folder);
+        if (lsi_now() >= run->kill_at)
+            give_up(run);
         lsi_run_timers(run);
     }
     return LS_OK;
