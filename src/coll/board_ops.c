@@ -16,7 +16,7 @@
 #include "base/clock.h"
 
 #define BOX_SHARED ((size_t)2048)       /* up to here a copy beats a second round */
-#define BOX_FOREIGN ((size_t)4096)      /* a system call costs more */
+#define BOX_FOREIGN ((size_t)12 << 10)  /* a system call costs more */
 #define BOX_CROWDED LSI_BOARD_BOX_BYTES /* a second round costs context switches */
 #define SETTLE_S 1.0
 

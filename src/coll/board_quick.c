@@ -17,22 +17,24 @@
 
 #define LOOKS 400 /* a few microseconds */
 
-/* Let the peers' lines be written before we fetch them. */
-static inline void wait_for_lines(const lsi_board *b)
+/* Let the peers' lines be written before we fetch them; not where ranks wait for a core. */
+static inline void wait_for_lines(const lsi_board *b, int looks)
 {
 #if defined(__x86_64__)
-    uint64_t start = b->first_look ? __builtin_ia32_rdtsc() : 0;
-    while (b->first_look && __builtin_ia32_rdtsc() - start < b->first_look)
+    uint32_t ticks = looks == LOOKS ? b->first_look : 0;
+    uint64_t start = ticks ? __builtin_ia32_rdtsc() : 0;
+    while (ticks && __builtin_ia32_rdtsc() - start < ticks)
         ;
 #else
     (void)b;
+    (void)looks;
 #endif
 }
 
 /* Have all reached the phase, within a few looks? */
 static int all_reached(const lsi_board *b, uint64_t seq, lsi_phase phase, int looks)
 {
-    wait_for_lines(b);
+    wait_for_lines(b, looks);
     for (int i = 0; i < b->members; i++)
         while (i != b->self && !lsi_board_reached(lsi_board_slot(b, seq, i), seq, phase))
             if (looks-- <= 0)
@@ -115,7 +117,7 @@ ls_status lsi_board_tiny(ls_comm *comm, const void *send, void *recv, size_t cou
     comm->seq = seq;
     comm->history[seq % LSI_HISTORY] = what;
     *seq_out = seq;
-    wait_for_lines(b);
+    wait_for_lines(b, looks);
     while (!lsi_board_reached(theirs, seq, LSI_PHASE_ENTERED))
         if (looks-- <= 0)
             return LS_IN_PROGRESS;
