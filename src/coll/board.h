@@ -10,12 +10,22 @@
  * 2. Every operation waits until all members have entered it. A rank has at most
  *    LSI_BOARD_ACTIVE operations under way, so whoever has entered operation s has completed all
  *    up to s - ACTIVE, and with 2 * ACTIVE slots no slot is overwritten that anyone still reads.
- * 3. A box (the place for small messages) is reused by its owner only after every member has
- *    told, by `oldest`, that it has completed the operation that used it.
+ * 3. A box (the place for small messages) is written by operation s only if every operation that
+ *    used it before is complete on every member: told by `oldest` for the few warm boxes, which
+ *    take turns; by invariant 2 for the others, one a slot.
  * 4. Nobody touches another's buffers unless it has said so by `busy` and then seen that nobody has
  *    aborted. Who gives up aborts first and then waits for those who are busy, so its buffers are
  *    its own again when its call returns. (Both sides with sequential consistency, as in Dekker's
  *    algorithm: one of the two sees the other.)
+ *
+ * What the caches want (measured on Sapphire Rapids, two cores, microseconds a round):
+ * a. Slots are taken in an irregular order. At a fixed stride the processor's prefetcher fetches
+ *    the peer's next slot before it is written, and writing it takes one more trip: 0.15 instead of
+ *    0.09.
+ * b. Two ranks write slots and warm boxes where they have read the last time: those lines are
+ *    theirs already. 16 lines: 0.23 instead of 0.39.
+ * c. What was written is handed over (lsi_board_hand_over), the slot first, then the box.
+ * d. Nobody looks before the peers can have written (board_quick.c).
  */
 #ifndef LSI_COLL_BOARD_H
 #define LSI_COLL_BOARD_H
@@ -28,10 +38,11 @@
 
 #define LSI_BOARD_ACTIVE 8
 #define LSI_BOARD_SLOTS (2 * LSI_BOARD_ACTIVE)
-#define LSI_BOARD_BOXES LSI_BOARD_SLOTS
-#define LSI_BOARD_BOX_BYTES ((size_t)16 << 10)
 #define LSI_BOARD_WARM 4 /* boxes used in turn while operations follow one another */
-#define LSI_BOARD_INLINE 56
+#define LSI_BOARD_BOXES (LSI_BOARD_WARM + LSI_BOARD_SLOTS)
+#define LSI_BOARD_BOX_BYTES ((size_t)16 << 10)
+#define LSI_BOARD_LINE 56                  /* of the input in the slot's first line, */
+#define LSI_BOARD_INLINE 120               /* and in both */
 #define LSI_BOARD_QUICK ((size_t)64 << 10) /* worth the short way */
 
 typedef enum lsi_phase {
@@ -48,8 +59,8 @@ enum {                           /* lsi_slot.flags */
        LSI_SLOT_CAN_READ = 8 /* this process may read and write its peers' memory (CMA) */
 };
 
-/* What the peers always read, what they read later, and what they read only when something differs:
- * in pairs of cache lines of their own, because processors fetch the neighbour along. */
+/* What the peers always read, and what they read later: in pairs of cache lines of their own,
+ * because processors fetch the neighbour along. */
 typedef struct lsi_slot {
     _Alignas(128) _Atomic uint32_t entered;
     uint32_t signature;
@@ -63,9 +74,13 @@ typedef struct lsi_slot {
         };
     };
     _Alignas(128) _Atomic uint32_t phase; /* beyond ENTERED */
+} lsi_slot;
+
+/* What the peers read only when something differs. */
+typedef struct lsi_note {
     _Alignas(128) lsi_wire_call call;
     _Atomic uint32_t busy; /* the owner reads and writes in the others' buffers: invariant 4 */
-} lsi_slot;
+} lsi_note;
 
 typedef struct lsi_board_head {
     _Alignas(128) _Atomic int32_t aborted; /* 0, 1 while the text is written, then the status */
@@ -77,11 +92,12 @@ typedef struct lsi_board_head {
 typedef struct lsi_board {
     lsi_board_head *head;
     lsi_slot *slots; /* [LSI_BOARD_SLOTS][members] */
+    lsi_note *notes; /* [LSI_BOARD_SLOTS][members] */
     char *boxes;     /* [members][LSI_BOARD_BOXES][LSI_BOARD_BOX_BYTES] */
     int members, self;
-    uint64_t box_used[LSI_BOARD_BOXES];  /* last operation that used own box i */
     uint32_t own_flags[LSI_BOARD_SLOTS]; /* as posted: our own slots are not ours to read */
     uint64_t done_below;                 /* every member has completed all operations below */
+    uint32_t first_look; /* ticks of the clock from our post to the first look at the peers' */
 } lsi_board;
 
 /* Bytes of shared memory for a board of `members`. */
@@ -89,15 +105,39 @@ size_t lsi_board_bytes(int members);
 /* Use the (zeroed) memory as board; the same on every member. */
 void lsi_board_attach(lsi_board *board, void *memory, int members, int self);
 
-static inline lsi_slot *lsi_board_slot(const lsi_board *b, uint64_t seq, int member)
+/* Who writes in this place, of a row of places, in its turn `turn`? Two ranks change places. */
+static inline size_t lsi_board_side(const lsi_board *b, int member, uint64_t turn)
 {
-    return &b->slots[(size_t)(seq % LSI_BOARD_SLOTS) * (size_t)b->members + (size_t)member];
+    return (size_t)(b->members == 2 && turn % 2 ? 1 - member : member);
 }
 
-static inline char *lsi_board_box(const lsi_board *b, int member, uint64_t box)
+/* Triangular numbers: each row once, at distances that change. */
+static inline lsi_slot *lsi_board_slot(const lsi_board *b, uint64_t seq, int member)
 {
+    size_t i = (size_t)(seq % LSI_BOARD_SLOTS), row = i * (i + 1) / 2 % LSI_BOARD_SLOTS;
+    return &b->slots[row * (size_t)b->members + lsi_board_side(b, member, seq / LSI_BOARD_SLOTS)];
+}
+
+static inline lsi_note *lsi_board_note(const lsi_board *b, uint64_t seq, int member)
+{
+    return &b->notes[(size_t)(seq % LSI_BOARD_SLOTS) * (size_t)b->members + (size_t)member];
+}
+
+/* The box that `member` uses for operation `seq`, by its number. */
+static inline char *lsi_board_box(const lsi_board *b, uint64_t seq, int member, uint32_t number)
+{
+    uint64_t turn = number < LSI_BOARD_WARM ? seq / LSI_BOARD_WARM : 0;
+    size_t row = number % LSI_BOARD_BOXES;
     return b->boxes +
-           ((size_t)member * LSI_BOARD_BOXES + box % LSI_BOARD_BOXES) * LSI_BOARD_BOX_BYTES;
+           (lsi_board_side(b, member, turn) * LSI_BOARD_BOXES + row) * LSI_BOARD_BOX_BYTES;
+}
+
+/* The number of a box that we may use for operation `seq`. */
+static inline uint32_t lsi_board_take_box(const lsi_board *b, uint64_t seq)
+{
+    return b->done_below + LSI_BOARD_WARM > seq
+               ? (uint32_t)(seq % LSI_BOARD_WARM)
+               : LSI_BOARD_WARM + (uint32_t)(seq % LSI_BOARD_SLOTS);
 }
 
 static inline uint32_t lsi_board_state(uint64_t seq, lsi_phase phase)
@@ -124,8 +164,6 @@ static inline void lsi_board_hand_over(const void *line)
 #endif
 }
 
-/* A free box of our own, marked as used by `seq`. */
-uint32_t lsi_board_take_box(lsi_board *board, uint64_t seq);
 /* Record a failure for the other members (the first wins). */
 void lsi_board_abort(lsi_board *board, int by, int status, const char *text);
 

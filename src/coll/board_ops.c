@@ -15,8 +15,8 @@
 
 #include "base/clock.h"
 
-#define BOX_SHARED ((size_t)1024)       /* up to here a copy beats a second round */
-#define BOX_FOREIGN ((size_t)4096)      /* a system call costs more */
+#define BOX_SHARED ((size_t)2048)       /* up to here a copy beats a second round */
+#define BOX_FOREIGN ((size_t)12 << 10)  /* a system call costs more */
 #define BOX_CROWDED LSI_BOARD_BOX_BYTES /* a second round costs context switches */
 #define SETTLE_S 1.0
 
@@ -59,18 +59,6 @@ static uint64_t place_of(const lsi_world *w, const void *p)
     return is_shared(w, p) ? (uint64_t)((const char *)p - w->host.base) : (uint64_t)(uintptr_t)p;
 }
 
-/* Copy the input into a box of ours. Returns its number. */
-static uint32_t fill_box(lsi_board *b, uint64_t seq, const void *input, size_t own)
-{
-    uint32_t number = lsi_board_take_box(b, seq);
-    char *box = lsi_board_box(b, b->self, number);
-    if (own)
-        memcpy(box, input, own);
-    for (size_t at = 0; at < own; at += 64)
-        lsi_board_hand_over(box + at);
-    return number;
-}
-
 void lsi_board_announce(ls_comm *comm, uint64_t seq, lsi_phase phase)
 {
     lsi_slot *slot = lsi_board_slot(&comm->board, seq, comm->board.self);
@@ -80,8 +68,9 @@ void lsi_board_announce(ls_comm *comm, uint64_t seq, lsi_phase phase)
     lsi_world_ring(comm->world);
 }
 
-static void post_buffers(ls_comm *comm, const lsi_call *c, uint64_t seq, lsi_slot *slot,
-                         size_t most)
+/* Say where the buffers lie. Returns the box with a copy of the input, NULL if there is none. */
+static char *post_buffers(ls_comm *comm, const lsi_call *c, uint64_t seq, lsi_slot *slot,
+                          size_t most, size_t own)
 {
     lsi_world *w = comm->world;
     int shared = is_shared(w, c->send);
@@ -89,42 +78,55 @@ static void post_buffers(ls_comm *comm, const lsi_call *c, uint64_t seq, lsi_slo
     uint32_t flags = (shared ? LSI_SLOT_SEND_SHARED : 0u) |
                      (is_shared(w, c->recv) ? LSI_SLOT_RECV_SHARED : 0u) |
                      (w->can_read ? LSI_SLOT_CAN_READ : 0u),
-             box = 0;
-    if (most <= limit) { /* first: its lines arrive while the slot's is fetched */
+             number = 0;
+    char *box = NULL;
+    if (most <= limit) {
         flags |= LSI_SLOT_BOXED;
-        box = fill_box(&comm->board, seq, c->send, own_contribution(comm, c, most));
+        number = lsi_board_take_box(&comm->board, seq);
+        box = lsi_board_box(&comm->board, seq, comm->board.self, number);
+        if (own)
+            memcpy(box, c->send, own);
     }
     slot->flags = flags;
     comm->board.own_flags[seq % LSI_BOARD_SLOTS] = flags;
-    slot->box = box;
+    slot->box = number;
     slot->send = place_of(w, c->send);
     slot->recv = place_of(w, c->recv);
     slot->oldest = comm->oldest;
+    return box;
+}
+
+/* Get hold of the lines that the next operation will write, while this one waits. */
+static void prepare_next(const lsi_board *b, uint64_t seq, size_t box_bytes)
+{
+    if (b->members == 2)
+        return; /* they are ours */
+    __builtin_prefetch(lsi_board_slot(b, seq + 1, b->self), 1);
+    char *box = lsi_board_box(b, seq + 1, b->self, (uint32_t)((seq + 1) % LSI_BOARD_WARM));
+    for (size_t at = 0; at < box_bytes; at += 64)
+        __builtin_prefetch(box + at, 1);
 }
 
 void lsi_board_post(ls_comm *comm, const lsi_call *c, uint64_t seq)
 {
-    lsi_slot *slot = lsi_board_slot(&comm->board, seq, comm->board.self);
-    size_t most = lsi_board_contribution(comm, c);
-    __builtin_prefetch(slot, 1);
-    slot->call = c->what;
-    if (most <= LSI_BOARD_INLINE) {
-        size_t own = own_contribution(comm, c, most);
-        if (own == 8) /* the common size without a call */
-            memcpy(slot->data, c->send, 8);
-        else if (own)
-            memcpy(slot->data, c->send, own);
-    } else {
-        post_buffers(comm, c, seq, slot, most);
-    }
+    const lsi_board *b = &comm->board;
+    lsi_slot *slot = lsi_board_slot(b, seq, b->self);
+    size_t most = lsi_board_contribution(comm, c), own = own_contribution(comm, c, most);
+    char *box = NULL;
+    lsi_board_note(b, seq, b->self)->call = c->what;
+    if (most > LSI_BOARD_INLINE)
+        box = post_buffers(comm, c, seq, slot, most, own);
+    else if (own == 8) /* the common size without a call */
+        memcpy(slot->data, c->send, 8);
+    else if (own)
+        memcpy(slot->data, c->send, own);
     slot->signature = lsi_call_signature(&c->what);
     lsi_board_announce(comm, seq, LSI_PHASE_ENTERED);
-    /* Get hold of the lines that the next operation will write, while this one waits. */
-    __builtin_prefetch(lsi_board_slot(&comm->board, seq + 1, comm->board.self), 1);
-    char *next = lsi_board_box(&comm->board, comm->board.self, (seq + 1) % LSI_BOARD_WARM);
-    if (most > LSI_BOARD_INLINE && most <= BOX_SHARED)
-        for (size_t at = 0; at < most; at += 64)
-            __builtin_prefetch(next + at, 1);
+    if (!box && most > LSI_BOARD_LINE && most <= LSI_BOARD_INLINE)
+        lsi_board_hand_over(slot->data + LSI_BOARD_LINE);
+    for (size_t at = 0; box && at < own; at += 64)
+        lsi_board_hand_over(box + at);
+    prepare_next(b, seq, box && most <= BOX_SHARED ? most : 0);
 }
 
 void lsi_board_publish(ls_request *r, lsi_phase phase)
@@ -146,7 +148,7 @@ int lsi_board_all(ls_request *r, lsi_phase phase)
 int lsi_board_begin_work(ls_comm *comm, uint64_t seq)
 {
     const lsi_board *b = &comm->board;
-    atomic_store(&lsi_board_slot(b, seq, b->self)->busy, 1);
+    atomic_store(&lsi_board_note(b, seq, b->self)->busy, 1);
     if (!atomic_load(&b->head->aborted))
         return 1;
     lsi_board_end_work(comm, seq);
@@ -156,7 +158,7 @@ int lsi_board_begin_work(ls_comm *comm, uint64_t seq)
 void lsi_board_end_work(ls_comm *comm, uint64_t seq)
 {
     const lsi_board *b = &comm->board;
-    atomic_store_explicit(&lsi_board_slot(b, seq, b->self)->busy, 0, memory_order_release);
+    atomic_store_explicit(&lsi_board_note(b, seq, b->self)->busy, 0, memory_order_release);
 }
 
 void lsi_board_settle(ls_comm *comm)
@@ -166,7 +168,7 @@ void lsi_board_settle(ls_comm *comm)
     double deadline = lsi_now() + SETTLE_S;
     for (uint64_t seq = comm->oldest; seq <= comm->seq; seq++)
         for (int i = 0; i < b->members; i++)
-            while (i != b->self && atomic_load(&lsi_board_slot(b, seq, i)->busy) &&
+            while (i != b->self && atomic_load(&lsi_board_note(b, seq, i)->busy) &&
                    atomic_load(&ranks[comm->ranks[comm->locals[i]]].state) != LSI_RANK_DEAD &&
                    lsi_now() < deadline)
                 sched_yield();
@@ -176,9 +178,8 @@ void lsi_board_settle(ls_comm *comm)
 static ls_status mismatch(ls_request *r, int i)
 {
     ls_comm *comm = r->comm;
-    const lsi_slot *slot = lsi_board_slot(&comm->board, r->seq, i);
     char ours[LSI_DESCRIBE_MAX], theirs[LSI_DESCRIBE_MAX], text[LSI_ERROR_MAX];
-    lsi_wire_call other = slot->call;
+    lsi_wire_call other = lsi_board_note(&comm->board, r->seq, i)->call;
     snprintf(text, sizeof text,
              "mismatched calls: operation %llu is %s on rank %d and %s on rank %d (all ranks must "
              "call the same collectives in the same order)",
@@ -213,7 +214,7 @@ const char *lsi_board_input(const ls_comm *comm, const lsi_call *c, uint64_t seq
     if (lsi_board_contribution(comm, c) <= LSI_BOARD_INLINE)
         return (const char *)slot->data;
     if (slot->flags & LSI_SLOT_BOXED)
-        return lsi_board_box(b, i, slot->box);
+        return lsi_board_box(b, seq, i, slot->box);
     if (slot->flags & LSI_SLOT_SEND_SHARED)
         return comm->world->host.base + slot->send;
     return NULL;

@@ -4,6 +4,11 @@
  * next core takes about 100 ns, so every load counts. Whatever is unusual (other operations under
  * way, a late peer, a mismatch, private buffers too large for a box) is left to the request that
  * takes over.
+ *
+ * The first look comes a little later (lsi_board.first_look). A peer that entered at the same time
+ * has written its line by then. A look before that fetches the old one, and the peer has to take it
+ * back in order to write: so two ranks fall out of step, each call of one trip takes two, and they
+ * stay so. Who enters late loses nothing: the other one has looked, and gets the answer no sooner.
  */
 #include <string.h>
 
@@ -12,9 +17,24 @@
 
 #define LOOKS 400 /* a few microseconds */
 
+/* Let the peers' lines be written before we fetch them; not where ranks wait for a core. */
+static inline void wait_for_lines(const lsi_board *b, int looks)
+{
+#if defined(__x86_64__)
+    uint32_t ticks = looks == LOOKS ? b->first_look : 0;
+    uint64_t start = ticks ? __builtin_ia32_rdtsc() : 0;
+    while (ticks && __builtin_ia32_rdtsc() - start < ticks)
+        ;
+#else
+    (void)b;
+    (void)looks;
+#endif
+}
+
 /* Have all reached the phase, within a few looks? */
 static int all_reached(const lsi_board *b, uint64_t seq, lsi_phase phase, int looks)
 {
+    wait_for_lines(b, looks);
     for (int i = 0; i < b->members; i++)
         while (i != b->self && !lsi_board_reached(lsi_board_slot(b, seq, i), seq, phase))
             if (looks-- <= 0)
@@ -90,11 +110,14 @@ ls_status lsi_board_tiny(ls_comm *comm, const void *send, void *recv, size_t cou
     else
         memcpy(slot->data, mine, bytes);
     slot->signature = signature;
-    slot->call = what;
+    lsi_board_note(b, seq, b->self)->call = what;
     lsi_board_announce(comm, seq, LSI_PHASE_ENTERED);
+    if (bytes > LSI_BOARD_LINE)
+        lsi_board_hand_over(slot->data + LSI_BOARD_LINE);
     comm->seq = seq;
     comm->history[seq % LSI_HISTORY] = what;
     *seq_out = seq;
+    wait_for_lines(b, looks);
     while (!lsi_board_reached(theirs, seq, LSI_PHASE_ENTERED))
         if (looks-- <= 0)
             return LS_IN_PROGRESS;

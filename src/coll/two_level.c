@@ -130,7 +130,7 @@ ls_status lsi_two_level_start(ls_request *r)
         return LS_OK;
     lsi_slot *slot = lsi_board_slot(&comm->board, r->seq, comm->board.self);
     slot->signature = lsi_call_signature(&r->call.what);
-    slot->call = r->call.what;
+    lsi_board_note(&comm->board, r->seq, comm->board.self)->call = r->call.what;
     slot->oldest = comm->oldest;
     slot->send = (uint64_t)(t->input - w->host.base);
     if (is_leader(comm)) {

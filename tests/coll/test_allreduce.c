@@ -20,8 +20,8 @@
 static const char *const algorithms[] = {"direct", "hd", "ring", "tree"};
 static const size_t small_counts[] = {0, 1, 2, 3, 7, 31, 997};
 /* Around the places where the board changes its ways: in the slot, in a box, in place. */
-static const size_t threshold_bytes[] = {48,   56,   57,   64,    2047,  2048, 2049,
-                                         4095, 4096, 4097, 16383, 16384, 16385};
+static const size_t threshold_bytes[] = {48,   56,   57,    64,    119,   120,   121,   2047,
+                                         2048, 2049, 12287, 12288, 12289, 16383, 16384, 16385};
 
 /* What one group runs, and the patterns for it. */
 typedef struct plan {

@@ -102,6 +102,40 @@ static void many(rank *self)
     }
 }
 
+/* Small all-reduces in a row, of which each rank keeps another number under way, from none (it
+ * blocks) to all that a communicator allows: the places on the board are reused at every pace. */
+static void paces(rank *self)
+{
+    static const size_t sizes[] = {2, 25, 120, 500, 30, 31, 200};
+    enum { N = 300, MOST = 500 };
+    static _Thread_local int32_t data[LSI_BOARD_ACTIVE][MOST];
+    ls_request *requests[LSI_BOARD_ACTIVE] = {NULL};
+    int n = self->size, waited = 0;
+    for (int i = 0; i < N + LSI_BOARD_ACTIVE; i++) {
+        int ahead = i < N ? (i / 40 * 3 + self->rank * 2) % LSI_BOARD_ACTIVE : 0;
+        rank_case(self, "paces %d, %d ahead", i, ahead);
+        if (i < N) {
+            int32_t *d = data[i % LSI_BOARD_ACTIVE];
+            size_t count = sizes[(size_t)i % (sizeof sizes / sizeof *sizes)];
+            for (size_t k = 0; k < count; k++)
+                d[k] = self->rank + i + (int32_t)k;
+            if (ahead == 0)
+                OK(self, ls_allreduce(self->comm, LS_IN_PLACE, d, count, LS_I32, LS_SUM));
+            else
+                OK(self, ls_allreduce_start(self->comm, LS_IN_PLACE, d, count, LS_I32, LS_SUM,
+                                            &requests[i % LSI_BOARD_ACTIVE]));
+        }
+        for (; waited < N && waited <= i - ahead; waited++) {
+            const int32_t *d = data[waited % LSI_BOARD_ACTIVE];
+            size_t count = sizes[(size_t)waited % (sizeof sizes / sizeof *sizes)];
+            OK(self, ls_request_wait(&requests[waited % LSI_BOARD_ACTIVE], 0));
+            for (size_t k = 0; k < count; k++)
+                CHECK(self, d[k] == n * (waited + (int32_t)k) + n * (n - 1) / 2,
+                      "operation %d, element %zu: %d", waited, k, d[k]);
+        }
+    }
+}
+
 /* Two communicators over the same ranks. Each sees its operations in the same order everywhere, but
  * how they interleave is each rank's own affair. */
 static void interleaved(rank *self)
@@ -155,6 +189,7 @@ static void late(rank *self)
 static void run_all(rank *self)
 {
     many(self);
+    paces(self);
     interleaved(self);
     late(self);
 }
