@@ -90,6 +90,13 @@ def curve(folder, evaluations=True):
     return [fact for fact in facts if evaluations or "loss" in fact]
 
 
+def workers_of(folder):
+    """How many workers did each step of a run, in order."""
+    path = folder / "metrics.jsonl"
+    lines = map(json.loads, path.read_text().splitlines() if path.exists() else [])
+    return [line["workers"] for line in lines if "workers" in line]
+
+
 def newest(folder):
     """The newest checkpoint of a run."""
     return max((pathlib.Path(folder) / "checkpoint").glob("step-*"))
@@ -174,11 +181,11 @@ class Trainer:
         raise AssertionError(f"it ended before step {step}: {process.stderr.read()}")
 
     def workers(self, launcher):
-        """{rank: pid} of a run's workers on this host."""
+        """{place: pid} of a run's workers on this host."""
         found = {}
         for pid in children(launcher.pid):
             for entry in read_proc(pid, "environ").split(b"\0"):
-                if entry.startswith(b"LOCKSTEP_RANK="):
+                if entry.startswith(b"LOCKSTEP_LOCAL_RANK="):
                     found[int(entry.partition(b"=")[2])] = pid
         return found
 

@@ -27,8 +27,8 @@ typedef struct lsi_boot {
      * worker among those that its launcher has, which it keeps through all of them. */
     uint64_t generation;
     int32_t slot, slots;
-    char store[LSI_ADDR_MAX];         /* "ADDRESS:PORT" of the store */
-    char bind[LSI_ADDR_MAX];          /* address (no port) on which this rank's tcp listens */
+    char store[LSI_ADDR_MAX]; /* "ADDRESS:PORT" of the store */
+    char bind[LSI_ADDR_MAX];  /* address (no port) on which this rank's tcp listens */
     lsi_key key;
 } lsi_boot;
 

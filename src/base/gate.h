@@ -1,9 +1,9 @@
 /* The gate: what a launcher and a worker of an elastic run tell each other.
  *
- * A run lives through generations (DESIGN section 6). Each is a group of its own, with a segment and
- * a boot record (boot.h) of its own; a worker waits at the gate before each, and is let in by its
- * launcher. What must outlive workers (configuration, training state) is kept by the launcher as
- * open descriptors, and handed out with the record.
+ * A run lives through generations (DESIGN section 6). Each is a group of its own, with a segment
+ * and a boot record (boot.h) of its own; a worker waits at the gate before each, and is let in by
+ * its launcher. What must outlive workers (configuration, training state) is kept by the launcher
+ * as open descriptors, and handed out with the record.
  *
  * One socket pair a worker, inherited as the descriptor that LOCKSTEP_GATE_FD names; one message is
  * one packet, with up to LSI_GATE_FILES descriptors.
@@ -55,8 +55,8 @@ ls_status lsi_gate_pair(int fds[2]);
 ls_status lsi_gate_find(int *fd);
 /* Send; files stay the sender's. LS_ERR_PEER_DEAD when the other side is gone. Does not block. */
 ls_status lsi_gate_send(int fd, const lsi_gate_message *message);
-/* The next message, waiting up to timeout_s: LS_IN_PROGRESS when none came, LS_ERR_PEER_DEAD when the
- * other side is gone, LS_ERR_PROTOCOL for nonsense. Files are the caller's. */
+/* The next message, waiting up to timeout_s: LS_IN_PROGRESS when none came, LS_ERR_PEER_DEAD when
+ * the other side is gone, LS_ERR_PROTOCOL for nonsense. Files are the caller's. */
 ls_status lsi_gate_receive(int fd, double timeout_s, lsi_gate_message *message);
 /* Close the files of a message but number `but` (-1: all). */
 void lsi_gate_drop(lsi_gate_message *message, int but);

@@ -1,8 +1,9 @@
 /* Signs of life: what a rank tells its launcher of itself, through the host block.
  *
  * A rank says what it does in a few words, as often as that changes; while it waits for others it
- * beats. The launcher gives up those who do neither (launch/watch.c), and shows the words when a step
- * takes long, or to whoever asks. Words may be read while they are written: they are for people.
+ * beats. The launcher gives up those who do neither (launch/watch.c), and shows the words when a
+ * step takes long, or to whoever asks. Words may be read while they are written: they are for
+ * people.
  */
 #ifndef LSI_BASE_LIFE_H
 #define LSI_BASE_LIFE_H

@@ -302,8 +302,10 @@ void ls_finalize(ls_comm *world)
     if (!world)
         return;
     lsi_world *w = world->world;
-    if (world->failed == LS_OK && world->size > 1 && lsi_leave(world) != LS_OK)
-        lsi_log(LSI_LOG_WARN, "leaving: %s", ls_last_error());
+    const ls_status left = world->failed == LS_OK && world->size > 1 ? lsi_leave(world) : LS_OK;
+    if (left != LS_OK) /* of a death the launcher tells */
+        lsi_log(left == LS_ERR_PEER_DEAD ? LSI_LOG_INFO : LSI_LOG_WARN, "leaving: %s",
+                ls_last_error());
     atomic_store(&w->host.block->ranks[w->rank].state, LSI_RANK_LEFT);
     lsi_host_ring_all(w->host.block);
     lsi_world_close(w);

@@ -104,10 +104,12 @@ void lsi_council_end(lsi_council *c, int status, const char *cause)
 {
     char text[LSI_HOST_CAUSE_MAX + 16];
     snprintf(text, sizeof text, "%d %s", status, cause);
-    if (!c->ended)
-        put(c, "end", text, 0);
+    if (c->ended)
+        return;
+    put(c, "end", text, 0);
     c->ended = 1;
     c->end_status = status;
+    snprintf(c->end_cause, sizeof c->end_cause, "%s", cause);
 }
 
 int lsi_council_place(const lsi_council *c, const lsi_table *table, int *first, int *ranks)
@@ -301,8 +303,7 @@ static void form(lsi_council *c, const lsi_table *table)
     char key[32], text[LSI_MAX_HOSTS * 24];
     snprintf(key, sizeof key, "gen/%llu", (unsigned long long)table->generation);
     const size_t bytes = lsi_table_print(table, text);
-    const ls_status status =
-        c->store->ops->compare_and_put(c->store, key, 0, text, bytes, 0, NULL);
+    const ls_status status = c->store->ops->compare_and_put(c->store, key, 0, text, bytes, 0, NULL);
     if (status != LS_ERR_CONFLICT) /* somebody else was quicker: we shall hear it */
         note(c, status);
 }
@@ -355,8 +356,7 @@ static void keep_seat(lsi_council *c)
     if (now < c->keep_at || !c->store)
         return;
     c->keep_at = now + lease_s(c) / 3;
-    const ls_status status =
-        c->lease ? c->store->ops->keep(c->store, c->lease) : LS_ERR_NOT_FOUND;
+    const ls_status status = c->lease ? c->store->ops->keep(c->store, c->lease) : LS_ERR_NOT_FOUND;
     if (status != LS_ERR_NOT_FOUND) {
         note(c, status);
         return;

@@ -24,8 +24,9 @@
  * 3. A host whose key is gone is lost, and so are its workers.
  * 4. The embedded store dies with its host. Each launcher has one of its own, and when the one in
  *    use is lost all go to that of the smallest number that answers (council_move.c).
- * 5. No generation is decided unless more than half of the hosts of the one before are here, or half
- *    of them with the smallest number (quorum): a network that falls apart leaves one part training.
+ * 5. No generation is decided unless more than half of the hosts of the one before are here, or
+ *    half of them with the smallest number (quorum): a network that falls apart leaves one part
+ *    training.
  *
  * One thread. Calls block for up to LSI_COUNCIL_CALL_S.
  */
@@ -35,7 +36,7 @@
 #include "base/auth.h"
 #include "base/host.h"
 #include "launch/launch.h"
-#include "store/process.h"
+#include "launch/store_process.h"
 #include "store/store.h"
 
 #define LSI_COUNCIL_CALL_S 2.0
@@ -61,13 +62,13 @@ typedef struct lsi_table {
 typedef struct lsi_council {
     const lsi_launch_config *config;
     lsi_key key;
-    char bind[LSI_ADDR_MAX];      /* of this host */
-    char url[LSI_ADDR_MAX + 8];   /* of the store in use */
-    lsi_store_process own;        /* this host's store, in use or not */
-    lsi_store *store;             /* NULL: lost */
+    char bind[LSI_ADDR_MAX];    /* of this host */
+    char url[LSI_ADDR_MAX + 8]; /* of the store in use */
+    lsi_store_process own;      /* this host's store, in use or not */
+    lsi_store *store;           /* NULL: lost */
     uint64_t lease;
     double keep_at, late_since; /* since when calls have timed out; 0: they do not */
-    lsi_seat me;                  /* what we say of ourselves */
+    lsi_seat me;                /* what we say of ourselves */
     lsi_seat seats[LSI_MAX_HOSTS];
     int n_seats;
     lsi_seat known[LSI_MAX_HOSTS]; /* likewise, whoever was ever heard of */
@@ -76,7 +77,7 @@ typedef struct lsi_council {
     lsi_table table; /* the latest generation */
     uint64_t change; /* the generation that is to end */
     int stop, ended, end_status;
-    uint64_t owner;         /* the host whose store is in use; 0: the first */
+    uint64_t owner;          /* the host whose store is in use; 0: the first */
     double moved_at, try_at; /* when we came there; when to try others */
     double since, next_word; /* when the latest wait began; when to say so again */
     char end_cause[LSI_HOST_CAUSE_MAX];

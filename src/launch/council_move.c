@@ -2,8 +2,8 @@
  *
  * 1. The store in use is that of the host with the smallest number that can be reached. Whoever has
  *    lost it tries them in that order; its own is the last that fails.
- * 2. A host that waits without a quorum looks again and again for one that others use: with a smaller
- *    number, or where a later generation was formed.
+ * 2. A host that waits without a quorum looks again and again for one that others use: with a
+ *    smaller number, or where a later generation was formed.
  * 3. A store that is not ours (--store) is tried again until it answers.
  */
 #include <errno.h>

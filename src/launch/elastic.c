@@ -37,7 +37,7 @@
 #define PAUSE_S 0.1       /* the first; then twice as long each time, up to */
 #define PAUSE_MOST_S 10.0
 #define SAME_WISH_S 0.2 /* as in signals.c */
-#define GOODBYE_S 2.0 /* for other hosts to hear of the end */
+#define GOODBYE_S 2.0   /* for other hosts to hear of the end */
 
 struct lsi_elastic {
     lsi_council council;
@@ -90,7 +90,8 @@ static void tell(lsi_run *run)
                      e->leaving);
 }
 
-/* ---- the gate --------------------------------------------------------------------------------- */
+/* ---- the gate
+ * --------------------------------------------------------------------------------- */
 
 /* The run's folder, from the first line of its papers. */
 static void read_folder(lsi_run *run)
@@ -113,9 +114,9 @@ static void read_folder(lsi_run *run)
 static void keep(lsi_run *run, lsi_child *child, lsi_gate_message *m)
 {
     lsi_elastic *e = run->elastic;
-    int *place = m->own ? &child->state : m->what >= 0 && m->what < LSI_KEPT_COUNT
-                                              ? &e->kept[m->what]
-                                              : NULL;
+    int *place = m->own                                     ? &child->state
+                 : m->what >= 0 && m->what < LSI_KEPT_COUNT ? &e->kept[m->what]
+                                                            : NULL;
     if (place && *place < 0 && m->n_files == 1) {
         *place = m->files[0];
         m->n_files = 0;
@@ -130,8 +131,10 @@ static void hand_out(lsi_run *run)
     const int file = run->elastic->kept[LSI_KEPT_STATE];
     for (int i = 0; file >= 0 && i < run->config->ranks; i++) {
         lsi_child *child = &run->children[i];
-        const lsi_gate_message m = {
-            .kind = LSI_GATE_KEPT, .what = LSI_KEPT_STATE, .n_files = 1, .files = {file}};
+        const lsi_gate_message m = {.kind = LSI_GATE_KEPT,
+                                    .what = LSI_KEPT_STATE,
+                                    .n_files = 1,
+                                    .files = {file}};
         if (child->wants_state && child->gate >= 0)
             (void)lsi_gate_send(child->gate, &m);
         child->wants_state = 0;
@@ -189,7 +192,8 @@ static void on_gate(lsi_run *run, int index)
     tell(run);
 }
 
-/* ---- entering a generation -------------------------------------------------------------------- */
+/* ---- entering a generation
+ * -------------------------------------------------------------------- */
 
 /* The `n` of our workers that wait who have been with the run for the longest, by their numbers. */
 static int choose(const lsi_run *run, int n, int chosen[LSI_MAX_RANKS])
@@ -321,7 +325,8 @@ static void on_generation(void *arg, const lsi_table *table)
             (unsigned long long)e->generation, ranks, table->hosts);
 }
 
-/* ---- what the council tells -------------------------------------------------------------------- */
+/* ---- what the council tells
+ * -------------------------------------------------------------------- */
 
 static void on_wishes(void *arg)
 {
@@ -378,11 +383,12 @@ static void report(const lsi_run *run, char text[LSI_WATCH_TEXT])
     int workers = 0;
     for (int h = 0; h < e->table.hosts; h++)
         workers += e->table.size[h];
-    const int used = snprintf(text, LSI_WATCH_TEXT,
-                              "host %llu (%s): generation %llu of %d workers on %d hosts, step %llu\n",
-                              (unsigned long long)e->council.me.id, e->council.bind,
-                              (unsigned long long)e->generation, workers, e->table.hosts,
-                              (unsigned long long)e->watch.step);
+    const int used =
+        snprintf(text, LSI_WATCH_TEXT,
+                 "host %llu (%s): generation %llu of %d workers on %d hosts, step %llu\n",
+                 (unsigned long long)e->council.me.id, e->council.bind,
+                 (unsigned long long)e->generation, workers, e->table.hosts,
+                 (unsigned long long)e->watch.step);
     lsi_watch_report(run, &e->watch, text + used, LSI_WATCH_TEXT - (size_t)used);
 }
 
@@ -401,7 +407,8 @@ static void on_status(lsi_run *run)
     lsi_status_answer(run->elastic->status_fd, text);
 }
 
-/* ---- ends of workers -------------------------------------------------------------------------- */
+/* ---- ends of workers
+ * -------------------------------------------------------------------------- */
 
 static void forget_child(lsi_child *child)
 {
@@ -482,7 +489,7 @@ static void on_death(lsi_run *run, int index, const char *cause)
 static void look_around(lsi_run *run, const lsi_verdict *v)
 {
     lsi_elastic *e = run->elastic;
-    if (e->ended || e->leaving || !is_deserted(run))
+    if (e->ended || e->council.ended || e->leaving || !is_deserted(run))
         return;
     e->status = v->status;
     if (lsi_council_others(&e->council) == 0)
@@ -525,7 +532,8 @@ static ls_status start(lsi_run *run, int index)
     return lsi_child_start(run, index);
 }
 
-/* ---- the loop --------------------------------------------------------------------------------- */
+/* ---- the loop
+ * --------------------------------------------------------------------------------- */
 
 /* Asked twice, or the grace is over: nothing is waited for any more. */
 static void give_up(lsi_run *run)

@@ -37,13 +37,13 @@ typedef struct lsi_launch_config {
     double grace_s; /* between the first signal and SIGKILL; 0: LSI_RUN_GRACE_S */
 
     /* Elastic runs: lsi_launch_elastic alone looks at these. */
-    int min_workers;    /* of all hosts; fewer wait for more. 0: 1 */
-    int max_workers;    /* the others are kept as spares. 0: LSI_MAX_RANKS */
-    int restarts;       /* of a worker within LSI_RESTART_SPAN_S; -1: none, 0: LSI_RESTARTS */
-    double evict_s;     /* a host or worker that does nothing for so long is given up; 0: default */
-    double short_s;     /* how long to wait for min_workers; 0: LSI_LAUNCH_SHORT_S */
-    int quorum_any;     /* go on with less than half of the hosts */
-    const char *store;  /* URL of a store that is not ours ("etcd://…"); NULL: the embedded one */
+    int min_workers;   /* of all hosts; fewer wait for more. 0: 1 */
+    int max_workers;   /* the others are kept as spares. 0: LSI_MAX_RANKS */
+    int restarts;      /* of a worker within LSI_RESTART_SPAN_S; -1: none, 0: LSI_RESTARTS */
+    double evict_s;    /* a host or worker that does nothing for so long is given up; 0: default */
+    double short_s;    /* how long to wait for min_workers; 0: LSI_LAUNCH_SHORT_S */
+    int quorum_any;    /* go on with less than half of the hosts */
+    const char *store; /* URL of a store that is not ours ("etcd://…"); NULL: the embedded one */
 } lsi_launch_config;
 
 #define LSI_RESTARTS 10

@@ -40,17 +40,17 @@ typedef struct lsi_child {
     int wait_status; /* once it has ended */
 
     /* elastic runs */
-    int gate;            /* our end; -1: none */
-    int here;            /* waits at the gate */
-    uint64_t inside;     /* the generation that it is in, 0: none */
-    int rank;            /* there */
-    uint64_t since;      /* the first generation that it was in */
-    int done, leaving;   /* it has said so */
-    int wants_state;     /* as soon as it is there */
-    int state;           /* kept for it alone; -1: nothing */
-    double started_at;   /* this process */
-    double start_at;     /* the next one is due; INFINITY: never */
-    int restarts;        /* within the span that began at */
+    int gate;          /* our end; -1: none */
+    int here;          /* waits at the gate */
+    uint64_t inside;   /* the generation that it is in, 0: none */
+    int rank;          /* there */
+    uint64_t since;    /* the first generation that it was in */
+    int done, leaving; /* it has said so */
+    int wants_state;   /* as soon as it is there */
+    int state;         /* kept for it alone; -1: nothing */
+    double started_at; /* this process */
+    double start_at;   /* the next one is due; INFINITY: never */
+    int restarts;      /* within the span that began at */
     double span_at;
 } lsi_child;
 

@@ -20,8 +20,8 @@
 static int address_of(const char *folder, struct sockaddr_un *address)
 {
     *address = (struct sockaddr_un){.sun_family = AF_UNIX};
-    const int n = snprintf(address->sun_path, sizeof address->sun_path, "%s/" LSI_STATUS_SOCKET,
-                           folder);
+    const int n =
+        snprintf(address->sun_path, sizeof address->sun_path, "%s/" LSI_STATUS_SOCKET, folder);
     return n > 0 && (size_t)n < sizeof address->sun_path;
 }
 

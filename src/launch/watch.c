@@ -1,8 +1,8 @@
 /* Watching over the workers of an elastic run: who shows no sign of life, which step takes long.
  *
- * 1. A worker that has neither done anything nor waited for others (base/life.h) for --evict-after is
- *    killed, and replaced like any other that dies: it shares its memory with the others, and must
- *    not wake up in it.
+ * 1. A worker that has neither done anything nor waited for others (base/life.h) for --evict-after
+ *    is killed, and replaced like any other that dies: it shares its memory with the others, and
+ *    must not wake up in it.
  * 2. When a step takes far longer than those before, what every worker does is said once, without
  *    being asked, and kept in the run's log.
  * 3. We may have been stopped ourselves: a look that comes much too late begins anew.
@@ -19,8 +19,9 @@
 #include "launch/run.h"
 
 #define LOOK_S 0.1
-#define SLOW_S 3.0     /* a step that takes less is never slow, */
+#define SLOW_S 3.0      /* a step that takes less is never slow, */
 #define SLOW_TIMES 10.0 /* nor is one that takes less than so many usual ones */
+#define FIRST_S 10.0    /* while it is not known what is usual */
 
 static const lsi_host_rank *life_of(const lsi_run *run, const lsi_child *child)
 {
@@ -44,9 +45,8 @@ static size_t describe(const lsi_run *run, const lsi_watch *w, int index, char *
     const lsi_host_rank *life = life_of(run, child);
     const double silent = lsi_now() - w->moved_at[index];
     int n = snprintf(text, room, "worker %d (process %ld): rank %d, step %llu, %.*s", index,
-                     (long)child->pid, child->rank,
-                     (unsigned long long)atomic_load(&life->step), LSI_HOST_DOING_MAX - 1,
-                     life->doing[0] ? life->doing : "starts");
+                     (long)child->pid, child->rank, (unsigned long long)atomic_load(&life->step),
+                     LSI_HOST_DOING_MAX - 1, life->doing[0] ? life->doing : "starts");
     if (n > 0 && (size_t)n < room && silent > 1)
         n += snprintf(text + n, room - (size_t)n, "; no sign of life for %.1f s", silent);
     return n < 0 ? 0 : (size_t)n < room ? (size_t)n : room - 1;
@@ -109,7 +109,8 @@ static void look_at_step(lsi_run *run, lsi_watch *w, double now, const char *fol
         return;
     }
     const double takes = now - w->step_at;
-    if (w->usual > 0 && takes > SLOW_S && takes > SLOW_TIMES * w->usual && w->told != step)
+    const double most = w->usual > 0 ? SLOW_TIMES * w->usual : FIRST_S;
+    if (takes > SLOW_S && takes > most && w->told != step)
         tell_slow(run, w, takes, folder);
 }
 
@@ -117,9 +118,8 @@ static void look_at_lives(lsi_run *run, lsi_watch *w, double now)
 {
     for (int i = 0; i < run->config->ranks; i++) {
         lsi_child *child = &run->children[i];
-        const uint64_t beat = child->pid > 0 && child->inside
-                                  ? atomic_load(&life_of(run, child)->beat)
-                                  : UINT64_MAX;
+        const uint64_t beat =
+            child->pid > 0 && child->inside ? atomic_load(&life_of(run, child)->beat) : UINT64_MAX;
         if (beat == UINT64_MAX || beat != w->beat[i] || w->pid[i] != child->pid ||
             atomic_load(&life_of(run, child)->patient)) {
             w->beat[i] = beat;
@@ -129,8 +129,9 @@ static void look_at_lives(lsi_run *run, lsi_watch *w, double now)
         }
         if (now - w->moved_at[i] <= evict_after(run))
             continue;
-        lsi_log(LSI_LOG_WARN, "worker %d (process %ld) has shown no sign of life for %.1f s: killed",
-                i, (long)child->pid, now - w->moved_at[i]);
+        lsi_log(LSI_LOG_WARN,
+                "worker %d (process %ld) has shown no sign of life for %.1f s: killed", i,
+                (long)child->pid, now - w->moved_at[i]);
         kill(child->pid, SIGKILL);
         w->moved_at[i] = now;
     }

@@ -134,9 +134,9 @@ void lsi_optimizer_seek(ls_optimizer *optimizer, uint64_t step);
 /* Does measuring in this round change the state? */
 int lsi_optimizer_directs(const ls_optimizer *optimizer, int round);
 
-/* undo.c: keep all that an update (or measuring) of blocks [first, last) will change, in memory with
- * lsi_undo_room(last - first); or rows that will be touched, as many as lsi_undo_rows says; and put
- * it back. Gradients of sparse parameters must have been given. */
+/* undo.c: keep all that an update (or measuring) of blocks [first, last) will change, in memory
+ * with lsi_undo_room(last - first); or rows that will be touched, as many as lsi_undo_rows says;
+ * and put it back. Gradients of sparse parameters must have been given. */
 size_t lsi_undo_room(const ls_optimizer *optimizer, size_t blocks);
 size_t lsi_undo_rows(const ls_optimizer *optimizer, int index, size_t room);
 void lsi_undo_save(const ls_optimizer *optimizer, const float *params, size_t first, size_t last,

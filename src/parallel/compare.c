@@ -53,9 +53,8 @@ static uint64_t hash_own(const lsi_replica *r, int rows)
     size_t last, a, b;
     for (size_t first = 0; lsi_own_run(r, &first, &last); first = last) {
         const size_t from = first * LS_OPTIM_BLOCK, to = last * LS_OPTIM_BLOCK;
-        const size_t end = r->n_params ? r->params[r->n_params - 1].offset +
-                                             r->params[r->n_params - 1].count
-                                       : 0;
+        const size_t end =
+            r->n_params ? r->params[r->n_params - 1].offset + r->params[r->n_params - 1].count : 0;
         if (rows && from < end)
             sum += hash_range(r, from, to < end ? to : end);
         for (size_t at = from; !rows && lsi_dense_run(r, at, to, &a, &b); at = b)
@@ -65,7 +64,8 @@ static uint64_t hash_own(const lsi_replica *r, int rows)
 }
 
 /* The leaders: whose is not that of most? The word says so: 0 when all agree, else 1 + the first
- * domain that differs, how many do in the upper half, and the top bit when nobody has a majority. */
+ * domain that differs, how many do in the upper half, and the top bit when nobody has a
+ * majority. */
 static ls_status judge(lsi_replica *r, uint64_t mine, uint64_t *word)
 {
     lsi_domain *d = &r->domain;

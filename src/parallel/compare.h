@@ -6,10 +6,10 @@
 #include "parallel/replica.h"
 
 typedef struct lsi_comparison {
-    int differ;         /* domains that do not have the state of most; 0: all is well */
-    int undecided;      /* no state is that of more than half: nobody knows who is right */
-    int domain;         /* the first that differs */
-    int first, last;    /* its workers */
+    int differ;      /* domains that do not have the state of most; 0: all is well */
+    int undecided;   /* no state is that of more than half: nobody knows who is right */
+    int domain;      /* the first that differs */
+    int first, last; /* its workers */
 } lsi_comparison;
 
 /* Hash the state of every domain, each member a part of it, and compare. `rows`: sparse parameters

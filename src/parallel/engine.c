@@ -27,7 +27,7 @@ struct lsi_engine {
     int stop;        /* lsi_engine_ask_stop */
     int change;      /* lsi_engine_ask_change */
     uint64_t steps;
-    struct {      /* the first gradient of this step that is no number */
+    struct {       /* the first gradient of this step that is no number */
         int param; /* -1: none */
         int shard;
         size_t at;
@@ -95,11 +95,12 @@ static ls_status bad_gradient(const lsi_engine *e)
     const lsi_replica *r = e->replica;
     if (e->bad.param < 0)
         return LS_OK;
-    return lsi_fail(LS_ERR_INVALID, "a smaller learning rate, or look at the data; nothing was changed",
+    return lsi_fail(LS_ERR_INVALID,
+                    "a smaller learning rate, or look at the data; nothing was changed",
                     r->params[e->bad.param].name,
                     "the gradient is %g at element %zu, in shard %d of step %llu, on worker %d",
-                    (double)e->bad.value, e->bad.at, e->bad.shard,
-                    (unsigned long long)e->steps + 1, r->domain.worker);
+                    (double)e->bad.value, e->bad.at, e->bad.shard, (unsigned long long)e->steps + 1,
+                    r->domain.worker);
 }
 
 /* Rows of each sparse parameter that a shard can name. */
@@ -438,7 +439,8 @@ ls_status lsi_engine_step(lsi_engine *e, uint64_t samples, lsi_fill_fn fill, voi
     while (!r->together && lsi_replica_next(r, &first, &end))
         LSI_TRY(run_shard(e, part, first, end, fill, arg));
     lsi_host_rank *life = lsi_domain_life(&r->domain);
-    lsi_life_say(life, r->domain.count > 1 ? "exchanging gradients" : "waiting for gradients", NULL);
+    lsi_life_say(life, r->domain.count > 1 ? "exchanging gradients" : "waiting for gradients",
+                 NULL);
     LSI_TRY(lsi_replica_combine(r));
     observe(e, r->totals, samples);
     lsi_life_say(life, "updating weights", NULL);

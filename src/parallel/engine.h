@@ -37,10 +37,11 @@ typedef struct lsi_engine_config {
 /* Samples of the graph's batch that such an engine needs: the largest shard, or the micro-batch. */
 size_t lsi_engine_graph_batch(const lsi_engine_config *config);
 
-/* Collective. On a state that was kept, it goes on after the step that is there, and finishes the one
- * that was being finished; otherwise with the initial values. The graph is compiled for lsi_engine_graph_batch; it is borrowed until close, and its
- * parameters are in shared memory from now on. (Parameters without a gradient were named when the
- * graph was compiled; theirs is zero.) */
+/* Collective. On a state that was kept, it goes on after the step that is there, and finishes the
+ * one that was being finished; otherwise with the initial values. The graph is compiled for
+ * lsi_engine_graph_batch; it is borrowed until close, and its parameters are in shared memory from
+ * now on. (Parameters without a gradient were named when the graph was compiled; theirs is
+ * zero.) */
 ls_status lsi_engine_open(ls_comm *comm, ls_graph *graph, const lsi_engine_config *config,
                           lsi_engine **out);
 void lsi_engine_close(lsi_engine *engine);
@@ -65,8 +66,8 @@ void lsi_engine_part(const lsi_engine *engine, uint64_t samples, uint64_t *first
 /* One step over `samples` samples. Collective, blocks. */
 ls_status lsi_engine_step(lsi_engine *engine, uint64_t samples, lsi_fill_fn fill, void *arg,
                           lsi_step_result *result);
-/* Let the next step be the last, or the last of this generation: its result says so on every worker,
- * whoever asked. */
+/* Let the next step be the last, or the last of this generation: its result says so on every
+ * worker, whoever asked. */
 void lsi_engine_ask_stop(lsi_engine *engine);
 void lsi_engine_ask_change(lsi_engine *engine);
 /* This worker cannot go on: whoever waits for it, now or later, gets LS_ERR_ABORTED without a text.

@@ -3,7 +3,8 @@
  * The processor keeps a flag of every invalid operation, overflow and division by zero: a NaN or an
  * infinity cannot come into being without one of them. So the flags are looked at, which costs
  * nothing, and the gradients only if one is set. What was not finite from the start (weights, data)
- * raises no flag, but then the loss is not finite either, and that is always looked at (graph/run.c).
+ * raises no flag, but then the loss is not finite either, and that is always looked at
+ * (graph/run.c).
  */
 #ifndef LSI_PARALLEL_FINITE_H
 #define LSI_PARALLEL_FINITE_H

@@ -100,8 +100,8 @@ static ls_status agree(lsi_replica *r)
         const double from = lsi_now();
         status = spread(r, &s);
         if (status == LS_OK && !is_source(&s, d->index))
-            lsi_log(LSI_LOG_INFO, "state of step %lld from %d hosts in %.3f s",
-                    (long long)s.steps, s.n, lsi_now() - from);
+            lsi_log(LSI_LOG_INFO, "state of step %lld from %d hosts in %.3f s", (long long)s.steps,
+                    s.n, lsi_now() - from);
     }
     if (status == LS_OK && s.n) {
         atomic_store(&head->steps, (uint64_t)s.steps);

@@ -16,11 +16,11 @@
 
 typedef struct lsi_member {
     ls_config config;
-    int gate;       /* -1: there are no generations */
-    ls_comm *comm;  /* of the generation; NULL between them */
+    int gate;      /* -1: there are no generations */
+    ls_comm *comm; /* of the generation; NULL between them */
     uint64_t generation;
-    int finished;   /* told to go: nothing is left to do */
-    int own;        /* every worker is a domain of its own */
+    int finished;             /* told to go: nothing is left to do */
+    int own;                  /* every worker is a domain of its own */
     int kept[LSI_KEPT_COUNT]; /* descriptors that the launcher has handed out; -1: none */
     lsi_keeper keeper;
     lsi_vault *vault; /* mapped */

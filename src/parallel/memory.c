@@ -1,7 +1,8 @@
 /* The memory of a domain: a slot for each member, weights and the optimizer's state.
  *
- * On a heap of the group's segment it ends with the group. In a vault it outlives workers and groups
- * (vault.h): there slots are as large as one worker alone would need them, for the others may die.
+ * On a heap of the group's segment it ends with the group. In a vault it outlives workers and
+ * groups (vault.h): there slots are as large as one worker alone would need them, for the others
+ * may die.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -39,8 +40,8 @@ static int vectors_needed(const lsi_domain *d, int shards, int together)
     return room;
 }
 
-/* Likewise for any number of workers and domains: a node list has at most two nodes a level, and one
- * more vector is being computed. */
+/* Likewise for any number of workers and domains: a node list has at most two nodes a level, and
+ * one more vector is being computed. */
 static int vectors_at_most(int shards)
 {
     int levels = 1;
@@ -54,8 +55,8 @@ static int vectors_at_most(int shards)
 static ls_status lay_out(lsi_replica *r, const lsi_replica_setup *setup)
 {
     size_t rows = 0;
-    r->room = r->slots ? vectors_at_most(r->shards)
-                       : vectors_needed(&r->domain, r->shards, r->together);
+    r->room =
+        r->slots ? vectors_at_most(r->shards) : vectors_needed(&r->domain, r->shards, r->together);
     if (setup->sparse_rows)
         LSI_TRY(lsi_sparse_open(r, setup, &rows));
     const size_t tails = (size_t)r->room * r->tails * sizeof(double);

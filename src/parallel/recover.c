@@ -101,7 +101,8 @@ static ls_status finish(lsi_replica *then, uint64_t number, double count, int su
     return LS_OK;
 }
 
-/* Every run has its mark: the members may have gone on, and the gradients are not these any more. */
+/* Every run has its mark: the members may have gone on, and the gradients are not these any
+ * more. */
 static int all_marked(const lsi_replica *r, uint64_t number)
 {
     int all = 1;

@@ -50,8 +50,8 @@ typedef struct lsi_counters {
     _Alignas(128) _Atomic uint64_t ready; /* buckets whose sums over its range are complete */
     _Atomic uint64_t reduced;             /* buckets whose segment it has summed */
     /* in a vault: transaction.c */
-    _Atomic uint64_t begun; /* number of the latest step whose update it has begun */
-    _Atomic uint64_t undo;  /* what is kept at undo_at: LSI_UNDO_…; 0: nothing */
+    _Atomic uint64_t begun;         /* number of the latest step whose update it has begun */
+    _Atomic uint64_t undo;          /* what is kept at undo_at: LSI_UNDO_…; 0: nothing */
     _Atomic uint64_t hash, verdict; /* compare.c */
 } lsi_counters;
 
@@ -219,8 +219,8 @@ void lsi_transaction_end(lsi_replica *r);
 
 /* recover.c */
 /* Before the first step on a vault that others have used, by one member alone: no change of state
- * is left half done. If a step was finished by that, its number is in *finished (0: none) and, unless
- * the vault has its figures, its totals in r->totals. The vault's `steps` is the caller's to
+ * is left half done. If a step was finished by that, its number is in *finished (0: none) and,
+ * unless the vault has its figures, its totals in r->totals. The vault's `steps` is the caller's to
  * move. */
 ls_status lsi_recover(lsi_replica *r, uint64_t *finished);
 
@@ -231,7 +231,8 @@ ls_status lsi_buckets_make(lsi_replica *r, size_t bucket_bytes);
 int lsi_dense_run(const lsi_replica *r, size_t from, size_t to, size_t *a, size_t *b);
 
 /* combine.c */
-/* The sums of blocks [first, last), one run: where they stand, or in r->sums. Indexed by element. */
+/* The sums of blocks [first, last), one run: where they stand, or in r->sums. Indexed by
+ * element. */
 const float *lsi_combine_run(lsi_replica *r, size_t first, size_t last);
 /* Sum elements [from, to) of all members into the leader's vectors. */
 void lsi_combine_range(lsi_replica *r, size_t from, size_t to);

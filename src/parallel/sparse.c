@@ -35,7 +35,7 @@ typedef struct inputs {
 struct lsi_sparse_set {
     table *tables;
     int n;
-    int *table_of; /* [n_params], -1: dense */
+    int *table_of;         /* [n_params], -1: dense */
     size_t bytes;          /* of a member's rows: its tables, then, of the leader, */
     size_t gathered_at;    /* with several domains: everybody's lists, one after the other */
     size_t *counts;        /* bytes of each domain */

@@ -2,8 +2,8 @@
 #ifndef LSI_TRAIN_JOB_H
 #define LSI_TRAIN_JOB_H
 
-#include "train/config.h"
 #include "parallel/membership.h"
+#include "train/config.h"
 
 #define LSI_JOB_SETTINGS 128
 #define LSI_JOB_DATA "data" /* a key that is not one of config.h: the value is KIND[:PATH] */
@@ -26,9 +26,9 @@ ls_status lsi_train_job_apply(const lsi_train_job *job, lsi_train_config *config
  * LS_ERR_CONFIG names what makes no sense, or what contradicts the run that is to be resumed. */
 ls_status lsi_train_job_config(const lsi_train_job *job, lsi_train_config *config);
 
-/* Be one worker of the run, through all its generations, to the last step. Collective, blocks. SIGINT
- * and SIGTERM end the run after the step, with a checkpoint: LS_OK, and *interrupted is the signal;
- * in an elastic run SIGTERM ends this worker after the step, and the others go on.
+/* Be one worker of the run, through all its generations, to the last step. Collective, blocks.
+ * SIGINT and SIGTERM end the run after the step, with a checkpoint: LS_OK, and *interrupted is the
+ * signal; in an elastic run SIGTERM ends this worker after the step, and the others go on.
  * What failed before the first step or after the last is the same error on all, with a text on one
  * of them; what fails on one worker between is LS_ERR_ABORTED without a text on the others. Who has
  * no text need not say so. */

@@ -5,8 +5,8 @@
  * 1. All workers leave the loop after the same step: whoever is asked to stop says so in the sums
  *    of the step (engine.h).
  * 2. A worker that cannot go on says so and tells the others, who end without a word.
- * 3. The first signal ends the run in order, or in an elastic run this worker; the default action is
- *    restored by it, so that a second one ends the process.
+ * 3. The first signal ends the run in order, or in an elastic run this worker; the default action
+ *    is restored by it, so that a second one ends the process.
  * 4. When another worker fails in an elastic run, the survivors enter the next generation and go on
  *    where the state says: what was being done is done again, or was finished by one of them.
  */
@@ -115,10 +115,11 @@ static ls_status diverged(lsi_trainer *t, const lsi_comparison *c)
     if (repair)
         return lsi_repair(lsi_engine_replica(t->engine));
     t->all_failed = 1;
-    const ls_status status = lsi_fail(
-        LS_ERR_INVALID, "resume from the latest checkpoint; look at the memory of that host",
-        "training", "after step %llu the state of host %d is not that of the others",
-        (unsigned long long)done, c->domain + 1);
+    const ls_status status =
+        lsi_fail(LS_ERR_INVALID,
+                 "resume from the latest checkpoint; look at the memory of that host", "training",
+                 "after step %llu the state of host %d is not that of the others",
+                 (unsigned long long)done, c->domain + 1);
     return t->worker == 0 ? status : lsi_fail_text(status, "");
 }
 

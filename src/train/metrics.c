@@ -19,7 +19,7 @@
 #define WHAT "metrics"
 #define LATE_BYTES ((size_t)1 << 24) /* that are kept at most; what comes after is lost */
 #define STEP "{\"step\":"            /* every line begins so, then the number */
-#define EVAL "\"eval_loss\":"         /* that of an evaluation has this */
+#define EVAL "\"eval_loss\":"        /* that of an evaluation has this */
 
 struct lsi_metrics {
     int fd;
@@ -247,11 +247,13 @@ static ls_status append(lsi_metrics *m, const char *text, size_t length)
 ls_status lsi_metrics_step(lsi_metrics *m, const lsi_metric_step *step)
 {
     char text[LSI_METRIC_LINE];
+    m->last = step->step;
     return append(m, text, lsi_metric_step_text(step, text));
 }
 
 ls_status lsi_metrics_eval(lsi_metrics *m, const lsi_metric_eval *eval)
 {
     char text[LSI_METRIC_LINE];
+    m->last_eval = eval->step;
     return append(m, text, lsi_metric_eval_text(eval, text));
 }

@@ -39,7 +39,7 @@ typedef struct lsi_metrics lsi_metrics;
 /* Open or create the file, without the lines of step `first` and later (0: without any), which is
  * done atomically. The caller owns *out. */
 ls_status lsi_metrics_open(const char *path, uint64_t first, lsi_metrics **out);
-/* The latest step, and the latest evaluation, that had a line when it was opened; 0: none. */
+/* The latest step, and the latest evaluation, that have a line; 0: none. */
 uint64_t lsi_metrics_last(const lsi_metrics *metrics);
 uint64_t lsi_metrics_last_eval(const lsi_metrics *metrics);
 /* Accepts NULL. */

@@ -105,8 +105,7 @@ ls_status lsi_record_open(lsi_trainer *t)
     if (t->dir)
         lsi_run_dir_log(t->dir, "%s, %d workers, from step %llu of %llu, generation %llu",
                         t->config.model.name, t->workers, (unsigned long long)done,
-                        (unsigned long long)t->total,
-                        (unsigned long long)t->member->generation);
+                        (unsigned long long)t->total, (unsigned long long)t->member->generation);
     if (t->metrics)
         LSI_TRY(catch_up(t, done));
     return LS_OK;

@@ -212,7 +212,8 @@ static int is_ours(const lsi_run_dir *d, const char *name)
     struct stat info;
     if (!strcmp(name, LOG))
         return fstatat(d->folder, name, &info, AT_SYMLINK_NOFOLLOW) == 0 && info.st_size == 0;
-    return !strcmp(name, LOCK) || !strcmp(name, STATUS) || !strcmp(name, METRICS) || !strncmp(name, EVENTS, strlen(EVENTS));
+    return !strcmp(name, LOCK) || !strcmp(name, STATUS) || !strcmp(name, METRICS) ||
+           !strncmp(name, EVENTS, strlen(EVENTS));
 }
 
 /* Leave nothing of a run that has not begun. */

@@ -22,8 +22,8 @@ typedef struct lsi_run_dir lsi_run_dir;
 ls_status lsi_run_dir_create(const char *path, lsi_run_dir **out);
 /* To go on with the run that it holds. LS_ERR_NOT_FOUND: there is none. */
 ls_status lsi_run_dir_open(const char *path, lsi_run_dir **out);
-/* To go on with a run whose worker 0 was another process, which may have died at any moment: waits a
- * little for its lock, and makes what is missing. */
+/* To go on with a run whose worker 0 was another process, which may have died at any moment: waits
+ * a little for its lock, and makes what is missing. */
 ls_status lsi_run_dir_take(const char *path, lsi_run_dir **out);
 /* Accepts NULL. A new run that has no config.ini yet leaves nothing behind. */
 void lsi_run_dir_close(lsi_run_dir *dir);

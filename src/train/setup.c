@@ -204,8 +204,8 @@ static ls_status share_papers(lsi_trainer *t, int from)
     return status;
 }
 
-/* Worker 0 decides what the run is, unless somebody knows it already: who does tells the others. The
- * wish to end is asked for, too. */
+/* Worker 0 decides what the run is, unless somebody knows it already: who does tells the others.
+ * The wish to end is asked for, too. */
 static ls_status agree(lsi_trainer *t)
 {
     enum { KNOWS = 1, STOPS = 2 };
@@ -217,8 +217,8 @@ static ls_status agree(lsi_trainer *t)
     int32_t *all = calloc((size_t)t->workers, sizeof *all), from = 0;
     if (status == LS_OK && !all)
         status = lsi_fail(LS_ERR_NOMEM, NULL, "training", "out of memory");
-    const int32_t mine = (t->configured ? KNOWS : 0) |
-                         (lsi_member_wish(t->member) & LSI_WISH_STOP ? STOPS : 0);
+    const int32_t mine =
+        (t->configured ? KNOWS : 0) | (lsi_member_wish(t->member) & LSI_WISH_STOP ? STOPS : 0);
     if (status == LS_OK)
         status = ls_allgather(t->comm, &mine, all, 1, LS_I32);
     int known = 0;
@@ -321,8 +321,7 @@ static ls_status open_engine(lsi_trainer *t)
                                 .optimizer = &t->optim,
                                 .another = make_graph,
                                 .another_arg = t,
-                                .keeper =
-                                    lsi_member_lasts(t->member) ? &t->member->keeper : NULL};
+                                .keeper = lsi_member_lasts(t->member) ? &t->member->keeper : NULL};
     t->graph_batch = lsi_engine_graph_batch(&config);
     LSI_TRY(lsi_succeed_together(t, open_parts(t)));
     LSI_TRY(lsi_engine_open(t->comm, t->graph, &config, &t->engine));
@@ -346,8 +345,8 @@ static ls_status load(lsi_trainer *t)
     return LS_OK;
 }
 
-/* A state that nobody has kept yet: worker 0 loads it if the run is to go on with one, everybody gets
- * it; whether it could is told first. */
+/* A state that nobody has kept yet: worker 0 loads it if the run is to go on with one, everybody
+ * gets it; whether it could is told first. */
 static ls_status begin(lsi_trainer *t)
 {
     const int is_new = lsi_engine_is_new(t->engine);

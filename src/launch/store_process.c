@@ -1,5 +1,5 @@
 /* A forked server. What it listens on, or why it cannot, comes back through a pipe. */
-#include "store/process.h"
+#include "launch/store_process.h"
 
 #include <errno.h>
 #include <fcntl.h>

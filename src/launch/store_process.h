@@ -1,6 +1,6 @@
 /* The embedded server in a process of its own: for who wants to be its client as anybody else. */
-#ifndef LSI_STORE_PROCESS_H
-#define LSI_STORE_PROCESS_H
+#ifndef LSI_LAUNCH_STORE_PROCESS_H
+#define LSI_LAUNCH_STORE_PROCESS_H
 
 #include <sys/types.h>
 
