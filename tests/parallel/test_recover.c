@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 
 #include "base/clock.h"
 #include "task.h"
@@ -71,8 +70,10 @@ static ls_status train(crew_worker *w, void *arg)
             d->outcome.count[number - 1] = result.count;
         }
     }
+    crew_step(w, lsi_engine_replica(run.engine), TASK_STEPS + 1);
     if (status == LS_OK)
         status = task_leave(&run, &d->outcome);
+    crew_safe(w);
     task_close(&run);
     return status;
 }
@@ -107,14 +108,27 @@ static const char *name_of(const task *t)
     return text;
 }
 
+static int is_wanted(const task *t)
+{
+    return strncmp(t->model, only, strlen(only)) == 0;
+}
+
+/* The first `n` workers, until nobody dies. */
+static void go_on(crew *c, int n)
+{
+    memset(&shared->outcome, 0, sizeof shared->outcome);
+    assert_int_equal(crew_run(c, everybody, n, NULL), 0);
+    assert_expected();
+}
+
 /* ---- exact places ------------------------------------------------------------------------------ */
 
-/* How many places worker `slot` of `n` passes in step 3. */
-static int count_places(int n, int slot)
+/* How many places worker `slot` of `n` passes in this step. */
+static int count_places(int n, int slot, uint64_t step)
 {
     crew c;
     crew_order orders[CREW_MOST] = {{0}};
-    orders[slot] = (crew_order){.place = -1, .step = 3};
+    orders[slot] = (crew_order){.place = -1, .step = step};
     crew_open(&c, CREW_MOST, train, shared);
     assert_int_equal(crew_run(&c, everybody, n, orders), 0);
     const int places = c.shared->places[slot];
@@ -123,16 +137,17 @@ static int count_places(int n, int slot)
     return places;
 }
 
-/* Worker `slot` of `n` dies at this place of step 3; then the others go on alone, or with another
+/* Worker `slot` of `n` dies at this place of the step; then the others go on alone, or with another
  * in its place, or (nobody is left) all are new. */
-static void die_once(int n, int slot, int place, int replaced)
+static void die_once(int n, int slot, uint64_t step, int place, int replaced)
 {
     crew c;
     crew_order orders[CREW_MOST] = {{0}};
     int left[CREW_MOST], rest = 0;
-    snprintf(where, sizeof where, "%s, %d workers, %d dies at place %d, %s", name_of(shared->task),
-             n, slot, place, replaced ? "replaced" : "not replaced");
-    orders[slot] = (crew_order){.place = place, .step = 3};
+    snprintf(where, sizeof where, "%s, %d workers, %d dies at place %d of step %d, %s",
+             name_of(shared->task), n, slot, place, (int)step,
+             replaced ? "replaced" : "not replaced");
+    orders[slot] = (crew_order){.place = place, .step = step};
     crew_open(&c, CREW_MOST, train, shared);
     if (crew_run(&c, everybody, n, orders) != 1)
         fail_msg("%s: it did not die", where);
@@ -145,16 +160,17 @@ static void die_once(int n, int slot, int place, int replaced)
     crew_close(&c);
 }
 
-/* `some` places of all, evenly, and the last one. */
-static void die_in_turn(int n, int slot, int some)
+/* `some` places of all, evenly, with the first and the last one. */
+static void die_in_turn(int n, int slot, uint64_t step, int some)
 {
-    const int all = count_places(n, slot);
+    const int all = count_places(n, slot, step);
     int last = 0;
     assert_true(all > 5);
+    some = some < all ? some : all;
     for (int i = 0; i <= some; i++) {
         const int place = 1 + (int)((long)(all - 1) * i / some);
         if (place != last)
-            die_once(n, slot, place, i % 2);
+            die_once(n, slot, step, place, i % 2);
         last = place;
     }
 }
@@ -163,19 +179,163 @@ static void test_places(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof tasks / sizeof *tasks; i++) {
-        if (strncmp(tasks[i].model, only, strlen(only)))
+        if (!is_wanted(&tasks[i]))
             continue;
         expect(&tasks[i]);
         for (int n = 1; n <= CREW_MOST; n++)
-            die_in_turn(n, n - 1, 12);
-        die_in_turn(2, 0, 12); /* the one that speaks for its host */
+            die_in_turn(n, n - 1, 3, 7);
+        die_in_turn(2, 0, 3, 7); /* the one that speaks for its host */
+        if (i % 4 == 1)
+            die_in_turn(2, 1, 2, 1000); /* every place there is */
+    }
+}
+
+/* While rows are brought up to date at the end. */
+static void test_settling(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof tasks / sizeof *tasks; i++) {
+        if (!is_wanted(&tasks[i]) || strcmp(tasks[i].model, "dlrm") ||
+            strcmp(tasks[i].optimizer, "lamb") == 0 || tasks[i].momentum == 0)
+            continue;
+        expect(&tasks[i]);
+        die_in_turn(2, 0, TASK_STEPS + 1, 20);
+    }
+}
+
+/* All of them, each at a place of its own. */
+static void test_all_die(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof tasks / sizeof *tasks; i++) {
+        if (!is_wanted(&tasks[i]))
+            continue;
+        expect(&tasks[i]);
+        for (int turn = 0; turn < 5; turn++) {
+            crew c;
+            crew_order orders[CREW_MOST];
+            for (int k = 0; k < CREW_MOST; k++)
+                orders[k] = (crew_order){.place = 12 + 17 * turn - 5 * k, .step = 2};
+            snprintf(where, sizeof where, "%s, all die, turn %d", name_of(shared->task), turn);
+            crew_open(&c, CREW_MOST, train, shared);
+            crew_run(&c, everybody, CREW_MOST, orders); /* some have fewer places, and survive */
+            go_on(&c, 1 + turn % CREW_MOST);
+            crew_close(&c);
+        }
+    }
+}
+
+/* ---- while others finish --------------------------------------------------------------------------- */
+
+/* The first dies in the update at `place`; who finishes it dies at every `stride`th place of that;
+ * and so on until one lives through it. */
+static void die_finishing(int n, int place, int stride)
+{
+    for (int second = 1, died = 1; died; second += stride) {
+        crew c;
+        crew_order orders[CREW_MOST] = {{.place = place, .step = 3}};
+        snprintf(where, sizeof where, "%s, %d workers, death at %d, then at %d of finishing",
+                 name_of(shared->task), n, place, second);
+        crew_open(&c, CREW_MOST, train, shared);
+        crew_run(&c, everybody, n, orders);
+        orders[0] = (crew_order){.place = second, .opening = 1};
+        died = crew_run(&c, everybody, n, orders);
+        orders[0].place += 3;
+        if (died && second % 2)
+            crew_run(&c, everybody, n, orders);
+        go_on(&c, n);
+        crew_close(&c);
+    }
+}
+
+static void test_finishing(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof tasks / sizeof *tasks; i++) {
+        if (!is_wanted(&tasks[i]))
+            continue;
+        expect(&tasks[i]);
+        const int all = count_places(2, 0, 3);
+        die_finishing(2, all / 2, 6);
+        die_finishing(1, all - 3, 9);
+    }
+}
+
+/* Before there is anything to be finished: when the vault is made and filled. */
+static void test_beginning(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof tasks / sizeof *tasks; i++) {
+        if (!is_wanted(&tasks[i]) || tasks[i].clip > 0)
+            continue;
+        expect(&tasks[i]);
+        for (int place = 1, died = 1; died; place += 8) {
+            crew c;
+            const crew_order orders[CREW_MOST] = {{.place = place, .opening = 1}};
+            snprintf(where, sizeof where, "%s, death at %d of the beginning", name_of(shared->task),
+                     place);
+            crew_open(&c, CREW_MOST, train, shared);
+            died = crew_run(&c, everybody, 2, orders);
+            go_on(&c, 2);
+            crew_close(&c);
+        }
+    }
+}
+
+/* ---- random moments ---------------------------------------------------------------------------- */
+
+static uint64_t random_state = 88172645463325252u;
+
+static unsigned random_below(unsigned most)
+{
+    random_state ^= random_state << 13;
+    random_state ^= random_state >> 7;
+    random_state ^= random_state << 17;
+    return (unsigned)(random_state >> 32) % most;
+}
+
+/* Any number of workers in each generation, any of which may die at any time. */
+static void try_moments(unsigned span_us)
+{
+    crew c;
+    crew_open(&c, CREW_MOST, train, shared);
+    for (int generation = 0; generation < 4; generation++) {
+        crew_order orders[CREW_MOST] = {{0}};
+        int slots[CREW_MOST], n = 0;
+        for (int k = 0; k < CREW_MOST; k++) {
+            if (random_below(3) || (k == CREW_MOST - 1 && !n))
+                slots[n++] = k;
+            if (random_below(3))
+                orders[k].after_us = 1 + random_below(span_us);
+        }
+        crew_run(&c, slots, n, orders);
+    }
+    go_on(&c, 1 + (int)random_below(CREW_MOST));
+    crew_close(&c);
+}
+
+static void test_moments(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof tasks / sizeof *tasks; i++) {
+        if (!is_wanted(&tasks[i]))
+            continue;
+        const double from = lsi_now();
+        expect(&tasks[i]);
+        const double span = lsi_now() - from;
+        for (int turn = 0; turn < 6; turn++) {
+            snprintf(where, sizeof where, "%s, random %d", name_of(shared->task), turn);
+            try_moments((unsigned)(span * 1e6));
+        }
     }
 }
 
 int main(int count, char **arguments)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_places),
+        cmocka_unit_test(test_places),    cmocka_unit_test(test_settling),
+        cmocka_unit_test(test_all_die),   cmocka_unit_test(test_finishing),
+        cmocka_unit_test(test_beginning), cmocka_unit_test(test_moments),
     };
     only = count > 1 ? arguments[1] : "";
     shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
