@@ -128,6 +128,7 @@ ls_status task_leave(task_run *run, task_outcome *out)
         out->norm[n - 1] = f ? f->grad_norm : -1;
         out->rate[n - 1] = f ? f->rate : -1;
         out->count[n - 1] = f ? f->count : -1;
+        out->workers[n - 1] = f ? (int)f->workers : -1;
     }
     if (lsi_engine_figures(run->engine, out->steps + 1))
         return lsi_fail(LS_ERR_INVALID, NULL, "task", "figures of a step that was not done");
@@ -136,7 +137,7 @@ ls_status task_leave(task_run *run, task_outcome *out)
 
 const char *task_differs(const task_outcome *a, const task_outcome *b)
 {
-    static char text[200];
+    static _Thread_local char text[200];
     if (a->steps != b->steps || a->n != b->n)
         return "the number of steps, or all";
     for (int i = 0; i < TASK_STEPS; i++)

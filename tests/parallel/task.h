@@ -18,6 +18,7 @@ typedef struct task_outcome {
     uint64_t steps;
     size_t n;
     double loss[TASK_STEPS], norm[TASK_STEPS], rate[TASK_STEPS], count[TASK_STEPS];
+    int workers[TASK_STEPS]; /* that computed it */
     float bits[TASK_ROOM];
 } task_outcome;
 
@@ -33,7 +34,7 @@ void task_close(task_run *run);
 ls_status task_step(task_run *run, lsi_step_result *result);
 /* Settle and copy everything, figures as the vault has them; by one member of each domain. */
 ls_status task_leave(task_run *run, task_outcome *out);
-/* NULL when they are the same, else what differs. Not thread safe. */
+/* NULL when they are the same, else what differs; `workers` aside. */
 const char *task_differs(const task_outcome *a, const task_outcome *b);
 
 #endif

@@ -2,7 +2,7 @@
  * comes after them ends with the weights, state, statistics and figures of a run that nobody has
  * disturbed, bit for bit.
  *
- * The argument says which model is to be trained.
+ * Arguments: which model is to be trained, and a pattern of tests (all).
  */
 #include "crew.h"
 
@@ -123,37 +123,40 @@ static void go_on(crew *c, int n)
 
 /* ---- exact places ------------------------------------------------------------------------------ */
 
-/* How many places worker `slot` of `n` passes in this step. */
-static int count_places(int n, int slot, uint64_t step)
+/* Slots of `n` workers, by rank: not the same, and not in order. */
+static const int slots_of[CREW_MOST + 1][CREW_MOST] = {{0}, {1}, {2, 0}, {1, 2, 0}};
+
+/* How many places worker `rank` of `n` passes in this step. */
+static int count_places(int n, int rank, uint64_t step)
 {
     crew c;
     crew_order orders[CREW_MOST] = {{0}};
-    orders[slot] = (crew_order){.place = -1, .step = step};
+    orders[slots_of[n][rank]] = (crew_order){.place = -1, .step = step};
     crew_open(&c, CREW_MOST, train, shared);
-    assert_int_equal(crew_run(&c, everybody, n, orders), 0);
-    const int places = c.shared->places[slot];
+    assert_int_equal(crew_run(&c, slots_of[n], n, orders), 0);
+    const int places = c.shared->places[slots_of[n][rank]];
     crew_close(&c);
     assert_expected();
     return places;
 }
 
-/* Worker `slot` of `n` dies at this place of the step; then the others go on alone, or with another
+/* Worker `rank` of `n` dies at this place of the step; then the others go on alone, or with another
  * in its place, or (nobody is left) all are new. */
-static void die_once(int n, int slot, uint64_t step, int place, int replaced)
+static void die_once(int n, int rank, uint64_t step, int place, int replaced)
 {
     crew c;
     crew_order orders[CREW_MOST] = {{0}};
     int left[CREW_MOST], rest = 0;
     snprintf(where, sizeof where, "%s, %d workers, %d dies at place %d of step %d, %s",
-             name_of(shared->task), n, slot, place, (int)step,
+             name_of(shared->task), n, rank, place, (int)step,
              replaced ? "replaced" : "not replaced");
-    orders[slot] = (crew_order){.place = place, .step = step};
+    orders[slots_of[n][rank]] = (crew_order){.place = place, .step = step};
     crew_open(&c, CREW_MOST, train, shared);
-    if (crew_run(&c, everybody, n, orders) != 1)
+    if (crew_run(&c, slots_of[n], n, orders) != 1)
         fail_msg("%s: it did not die", where);
     for (int i = 0; i < n; i++)
-        if (replaced || n == 1 || i != slot)
-            left[rest++] = i;
+        if (replaced || n == 1 || i != rank)
+            left[rest++] = slots_of[n][i];
     memset(&shared->outcome, 0, sizeof shared->outcome);
     assert_int_equal(crew_run(&c, left, rest, NULL), 0);
     assert_expected();
@@ -161,21 +164,22 @@ static void die_once(int n, int slot, uint64_t step, int place, int replaced)
 }
 
 /* `some` places of all, evenly, with the first and the last one. */
-static void die_in_turn(int n, int slot, uint64_t step, int some)
+static int die_in_turn(int n, int rank, uint64_t step, int some)
 {
-    const int all = count_places(n, slot, step);
+    const int all = count_places(n, rank, step);
     int last = 0;
     assert_true(all > 5);
     some = some < all ? some : all;
     for (int i = 0; i <= some; i++) {
         const int place = 1 + (int)((long)(all - 1) * i / some);
         if (place != last)
-            die_once(n, slot, step, place, i % 2);
+            die_once(n, rank, step, place, i % 2);
         last = place;
     }
+    return all;
 }
 
-static void test_places(void **state)
+static void places_in_a_step(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof tasks / sizeof *tasks; i++) {
@@ -184,14 +188,16 @@ static void test_places(void **state)
         expect(&tasks[i]);
         for (int n = 1; n <= CREW_MOST; n++)
             die_in_turn(n, n - 1, 3, 7);
-        die_in_turn(2, 0, 3, 7); /* the one that speaks for its host */
+        const int all = die_in_turn(2, 0, 3, 7); /* the one that speaks for its host */
+        die_once(2, 0, 3, all - 1, 0);           /* as it says that the figures are complete */
+        assert_int_equal(shared->outcome.workers[2], 2); /* finished by one, computed by two */
         if (i % 4 == 1)
             die_in_turn(2, 1, 2, 1000); /* every place there is */
     }
 }
 
 /* While rows are brought up to date at the end. */
-static void test_settling(void **state)
+static void deaths_while_settling(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof tasks / sizeof *tasks; i++) {
@@ -204,7 +210,7 @@ static void test_settling(void **state)
 }
 
 /* All of them, each at a place of its own. */
-static void test_all_die(void **state)
+static void deaths_of_all(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof tasks / sizeof *tasks; i++) {
@@ -248,7 +254,7 @@ static void die_finishing(int n, int place, int stride)
     }
 }
 
-static void test_finishing(void **state)
+static void deaths_while_finishing(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof tasks / sizeof *tasks; i++) {
@@ -262,7 +268,7 @@ static void test_finishing(void **state)
 }
 
 /* Before there is anything to be finished: when the vault is made and filled. */
-static void test_beginning(void **state)
+static void deaths_at_the_beginning(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof tasks / sizeof *tasks; i++) {
@@ -314,7 +320,7 @@ static void try_moments(unsigned span_us)
     crew_close(&c);
 }
 
-static void test_moments(void **state)
+static void random_moments(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof tasks / sizeof *tasks; i++) {
@@ -333,11 +339,13 @@ static void test_moments(void **state)
 int main(int count, char **arguments)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_places),    cmocka_unit_test(test_settling),
-        cmocka_unit_test(test_all_die),   cmocka_unit_test(test_finishing),
-        cmocka_unit_test(test_beginning), cmocka_unit_test(test_moments),
+        cmocka_unit_test(places_in_a_step),        cmocka_unit_test(deaths_while_settling),
+        cmocka_unit_test(deaths_of_all),           cmocka_unit_test(deaths_while_finishing),
+        cmocka_unit_test(deaths_at_the_beginning), cmocka_unit_test(random_moments),
     };
     only = count > 1 ? arguments[1] : "";
+    if (count > 2)
+        cmocka_set_test_filter(arguments[2]);
     shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     return shared == MAP_FAILED || cmocka_run_group_tests(tests, NULL, NULL);
 }
