@@ -25,6 +25,12 @@
 #include "coll/comm.h"
 #include "parallel/engine.h"
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define CREW_SLOW 3 /* times fewer of what could be more */
+#else
+#define CREW_SLOW 1
+#endif
+
 enum { CREW_MOST = 3 };
 
 /* When a worker is to die. Zeros: not at all. */

@@ -169,7 +169,7 @@ static int die_in_turn(int n, int rank, uint64_t step, int some)
     const int all = count_places(n, rank, step);
     int last = 0;
     assert_true(all > 5);
-    some = some < all ? some : all;
+    some = (some < all ? some : all) / CREW_SLOW;
     for (int i = 0; i <= some; i++) {
         const int place = 1 + (int)((long)(all - 1) * i / some);
         if (place != last)
@@ -262,8 +262,8 @@ static void deaths_while_finishing(void **state)
             continue;
         expect(&tasks[i]);
         const int all = count_places(2, 0, 3);
-        die_finishing(2, all / 2, 6);
-        die_finishing(1, all - 3, 9);
+        die_finishing(2, all / 2, 6 * CREW_SLOW);
+        die_finishing(1, all - 3, 9 * CREW_SLOW);
     }
 }
 
@@ -275,7 +275,7 @@ static void deaths_at_the_beginning(void **state)
         if (!is_wanted(&tasks[i]) || tasks[i].clip > 0)
             continue;
         expect(&tasks[i]);
-        for (int place = 1, died = 1; died; place += 8) {
+        for (int place = 1, died = 1; died; place += 8 * CREW_SLOW) {
             crew c;
             const crew_order orders[CREW_MOST] = {{.place = place, .opening = 1}};
             snprintf(where, sizeof where, "%s, death at %d of the beginning", name_of(shared->task),

@@ -13,33 +13,51 @@
 
 #define PATIENCE_MS 20000
 
+enum { MOST = 8 };
+
 static int open_before;
+static pid_t started[MOST]; /* by this test */
+static int n_started;
 
 static int note_descriptors(void **state)
 {
     (void)state;
     open_before = count_descriptors();
+    n_started = 0;
     return 0;
 }
 
-/* No descriptor, no child. */
+/* No descriptor, no child. A test that has failed may have left some: they end here. */
 static int nothing_is_left(void **state)
 {
     (void)state;
-    const int left = count_descriptors() - open_before;
+    int left = count_descriptors() - open_before;
     if (left)
         print_error("%d descriptors are left open\n", left);
     if (waitpid(-1, NULL, WNOHANG) != -1 || errno != ECHILD) {
         print_error("a child is left\n");
-        return -1;
+        left = -1;
+        for (int i = 0; i < n_started; i++)
+            if (waitpid(started[i], NULL, WNOHANG) == 0) { /* ours, and alive */
+                kill(started[i], SIGKILL);
+                waitpid(started[i], NULL, 0);
+            }
     }
+    prctl(PR_SET_CHILD_SUBREAPER, 0);
     return left;
+}
+
+static void note_process(pid_t pid)
+{
+    if (n_started < MOST)
+        started[n_started++] = pid;
 }
 
 static void start(const char *host, int port, lsi_store_process *p)
 {
     if (lsi_store_process_start(host, port, &right_key, p) != LS_OK)
         fail_msg("%s", ls_last_error());
+    note_process(p->pid);
 }
 
 static lsi_store *connect_to(const char *address)
@@ -199,17 +217,25 @@ typedef struct told {
     char address[LSI_ADDR_MAX];
 } told;
 
-/* A process that starts a store, says where, and waits for its end. */
-static pid_t parent_of_store(told *t)
+/* A process that starts a store, says where, and waits for its end. `stream`: all of its standard
+ * streams, which it closes then; -1: as they are. */
+static pid_t parent_of_store(told *t, int stream)
 {
     int ends[2];
     assert_int_equal(pipe(ends), 0);
+    /* A store that it leaves behind becomes our child, and nothing_is_left sees it. */
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
     const pid_t pid = fork();
     if (pid == 0) {
         lsi_store_process p;
         told mine = {0};
+        for (int fd = 0; stream >= 0 && fd < 3; fd++)
+            dup2(stream, fd);
+        close(stream);
         if (lsi_store_process_start("127.0.0.1", 0, &right_key, &p) != LS_OK)
             _exit(1);
+        for (int fd = 0; stream >= 0 && fd < 3; fd++)
+            close(fd);
         mine.pid = p.pid;
         memcpy(mine.address, p.address, sizeof mine.address);
         if (write(ends[1], &mine, sizeof mine) != (ssize_t)sizeof mine)
@@ -220,29 +246,31 @@ static pid_t parent_of_store(told *t)
     close(ends[1]);
     assert_int_equal(read(ends[0], t, sizeof *t), sizeof *t);
     close(ends[0]);
+    note_process(pid);
+    note_process(t->pid);
     return pid;
 }
 
-static void ends_with(int signal)
+/* The parent gets the signal; the store ends too. */
+static void end_both(pid_t parent, const told *t, int number)
 {
-    told t;
-    /* A store that was left behind would become our child, and nothing_is_left would see it. */
-    prctl(PR_SET_CHILD_SUBREAPER, 1);
-    const pid_t parent = parent_of_store(&t);
-    const int store = watch_process(t.pid);
-    kill(parent, signal);
+    const int store = watch_process(t->pid);
+    kill(parent, number);
     assert_int_equal(waitpid(parent, NULL, 0), parent);
     assert_ends(store);
-    assert_int_equal(waitpid(t.pid, NULL, 0), t.pid);
-    assert_false(is_open(t.address));
-    prctl(PR_SET_CHILD_SUBREAPER, 0);
+    assert_int_equal(waitpid(t->pid, NULL, 0), t->pid);
+    assert_false(is_open(t->address));
 }
 
 static void ends_with_its_parent(void **state)
 {
     (void)state;
-    ends_with(SIGKILL);
-    ends_with(SIGTERM);
+    static const int numbers[] = {SIGKILL, SIGTERM};
+    for (int i = 0; i < 2; i++) {
+        told t;
+        const pid_t parent = parent_of_store(&t, -1);
+        end_both(parent, &t, numbers[i]);
+    }
 }
 
 /* Standard streams are let go: who reads the output of a program to its end is not kept waiting. */
@@ -251,33 +279,15 @@ static void lets_go_of_streams(void **state)
     (void)state;
     int ends[2];
     char word;
+    told t;
     assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
-    const pid_t pid = fork();
-    if (pid == 0) {
-        lsi_store_process p;
-        dup2(ends[1], STDIN_FILENO);
-        dup2(ends[1], STDOUT_FILENO);
-        dup2(ends[1], STDERR_FILENO);
-        close(ends[0]);
-        close(ends[1]);
-        if (lsi_store_process_start("127.0.0.1", 0, &right_key, &p) != LS_OK)
-            _exit(1);
-        for (int fd = 0; fd < 3; fd++)
-            close(fd);
-        for (;;) /* alive, and the store too: but the pipe has ended */
-            pause();
-    }
+    const pid_t parent = parent_of_store(&t, ends[1]);
     close(ends[1]);
     struct pollfd p = {.fd = ends[0], .events = POLLIN};
-    assert_int_equal(poll(&p, 1, PATIENCE_MS), 1);
+    assert_int_equal(poll(&p, 1, PATIENCE_MS), 1); /* both are alive, but the pipe has ended */
     assert_int_equal(read(ends[0], &word, 1), 0);
     close(ends[0]);
-    prctl(PR_SET_CHILD_SUBREAPER, 1);
-    kill(pid, SIGKILL);
-    assert_int_equal(waitpid(pid, NULL, 0), pid);
-    while (waitpid(-1, NULL, 0) > 0) /* the store, which ends with it */
-        ;
-    prctl(PR_SET_CHILD_SUBREAPER, 0);
+    end_both(parent, &t, SIGKILL);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, note_descriptors, nothing_is_left)
