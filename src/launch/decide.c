@@ -142,8 +142,7 @@ static lsi_decision decide_next(const lsi_council *c, double waited, lsi_table *
         return quorum;
     if (here >= c->least || (here && c->stop))
         return LSI_DECIDE_FORM;
-    snprintf(why, LSI_HOST_CAUSE_MAX, "%d more of at least %d workers", c->least - here,
-             c->least);
+    snprintf(why, LSI_HOST_CAUSE_MAX, "%d more of at least %d workers", c->least - here, c->least);
     if (waited < most_s)
         return LSI_DECIDE_WAIT;
     out->stop = 1;

@@ -31,8 +31,8 @@ size_t lsi_table_print(const lsi_table *t, char *text)
     const size_t room = (size_t)LSI_MAX_HOSTS * 24;
     size_t used = (size_t)snprintf(text, room, "%d", t->stop);
     for (int h = 0; h < t->hosts && used < room; h++)
-        used += (size_t)snprintf(text + used, room - used, " %llu:%d",
-                                 (unsigned long long)t->id[h], t->size[h]);
+        used += (size_t)snprintf(text + used, room - used, " %llu:%d", (unsigned long long)t->id[h],
+                                 t->size[h]);
     return used < room ? used : room - 1;
 }
 
