@@ -4,12 +4,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <math.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/env.h"
 #include "base/status.h"
 
@@ -78,40 +80,56 @@ void lsi_gate_drop(lsi_gate_message *message, int but)
     message->n_files = 0;
 }
 
+/* Signals do not shorten the wait. */
 static int wait_for_packet(int fd, double timeout_s)
 {
     struct pollfd p = {.fd = fd, .events = POLLIN};
-    const int n = poll(&p, 1, (int)(timeout_s * 1000));
+    const double deadline = lsi_now() + timeout_s;
+    int n;
+    do {
+        const double left = deadline - lsi_now();
+        n = poll(&p, 1, left > 0 ? (int)ceil(left * 1000) : 0);
+    } while (n < 0 && errno == EINTR);
     return n > 0;
+}
+
+/* The descriptors of a packet, whatever it says: they are ours to close. */
+static void take_files(struct msghdr *packet, lsi_gate_message *message)
+{
+    message->n_files = 0;
+    for (struct cmsghdr *h = CMSG_FIRSTHDR(packet); h; h = CMSG_NXTHDR(packet, h)) {
+        if (h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_RIGHTS)
+            continue;
+        message->n_files = (int)((h->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+        memcpy(message->files, CMSG_DATA(h), (size_t)message->n_files * sizeof(int));
+    }
 }
 
 ls_status lsi_gate_receive(int fd, double timeout_s, lsi_gate_message *message)
 {
     struct iovec body = {message, sizeof *message};
     control files;
+    /* Not CMSG_SPACE: the kernel would put another descriptor into its padding. */
     struct msghdr packet = {.msg_iov = &body,
                             .msg_iovlen = 1,
                             .msg_control = files.bytes,
-                            .msg_controllen = sizeof files};
+                            .msg_controllen = CMSG_LEN(LSI_GATE_FILES * sizeof(int))};
     if (timeout_s > 0 && !wait_for_packet(fd, timeout_s))
         return LS_IN_PROGRESS;
+    message->n_files = 0;
     const ssize_t n = recvmsg(fd, &packet, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return LS_IN_PROGRESS;
-    if (n == 0 || (n < 0 && (errno == ECONNRESET || errno == EPIPE)))
-        return lsi_fail(LS_ERR_PEER_DEAD, NULL, what, "the other side is gone");
-    if (n < 0)
+    if (n < 0 && errno != ECONNRESET && errno != EPIPE)
         return lsi_fail_errno(what, "recvmsg");
     const int told = message->n_files;
-    message->n_files = 0;
-    for (struct cmsghdr *h = CMSG_FIRSTHDR(&packet); h; h = CMSG_NXTHDR(&packet, h)) {
-        if (h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_RIGHTS)
-            continue;
-        message->n_files = (int)((h->cmsg_len - CMSG_LEN(0)) / sizeof(int));
-        memcpy(message->files, CMSG_DATA(h), (size_t)message->n_files * sizeof(int));
-    }
-    if (n == (ssize_t)sizeof *message && told == message->n_files)
+    if (n >= 0)
+        take_files(&packet, message);
+    const int cut = packet.msg_flags & (MSG_TRUNC | MSG_CTRUNC);
+    if (n == (ssize_t)sizeof *message && told == message->n_files && !cut)
         return LS_OK;
     lsi_gate_drop(message, -1);
+    if (n <= 0)
+        return lsi_fail(LS_ERR_PEER_DEAD, NULL, what, "the other side is gone");
     return lsi_fail(LS_ERR_PROTOCOL, NULL, what, "a message of %zd bytes makes no sense", n);
 }

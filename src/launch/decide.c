@@ -101,7 +101,7 @@ static lsi_decision decide_first(const lsi_council *c, char *why)
     const int hosts = c->config->hosts > 0 ? c->config->hosts : 1;
     int here = 0;
     for (int i = 0; i < c->n_seats; i++)
-        here += c->seats[i].ready > 0 && c->seats[i].busy == 0;
+        here += c->seats[i].ready > 0 && c->seats[i].busy == 0 && !c->seats[i].leaving;
     if (here >= hosts)
         return LSI_DECIDE_FORM;
     snprintf(why, LSI_HOST_CAUSE_MAX, "%d of %d other hosts", hosts - here, hosts - 1);

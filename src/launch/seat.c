@@ -1,6 +1,7 @@
 /* Seats and tables: text, and a sorted array. */
 #include "launch/seat.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,24 +36,34 @@ size_t lsi_table_print(const lsi_table *t, char *text)
     return used < room ? used : room - 1;
 }
 
+/* Digits alone, up to `most`; what follows them, or NULL. */
+static const char *parse_number(const char *text, uint64_t most, uint64_t *out)
+{
+    char *end;
+    errno = 0;
+    *out = strtoull(text, &end, 10);
+    return *text >= '0' && *text <= '9' && !errno && *out <= most ? end : NULL;
+}
+
 int lsi_table_parse(uint64_t generation, const char *text, lsi_table *out)
 {
     lsi_table t = {.generation = generation};
-    char *at;
-    int sum = 0;
-    t.stop = strtol(text, &at, 10) != 0;
-    while (*at == ' ' && t.hosts < LSI_MAX_HOSTS) {
-        t.id[t.hosts] = strtoull(at + 1, &at, 10);
-        if (*at != ':')
+    uint64_t stop, n, sum = 0;
+    const char *at = parse_number(text, 1, &stop);
+    for (; at && *at == ' ' && t.hosts < LSI_MAX_HOSTS; t.hosts++) {
+        uint64_t *id = &t.id[t.hosts];
+        at = parse_number(at + 1, UINT64_MAX, id);
+        if (!at || *at != ':' || (t.hosts && *id <= id[-1]))
             return 0;
-        const long n = strtol(at + 1, &at, 10);
-        if (n < 1 || n > LSI_MAX_RANKS)
+        at = parse_number(at + 1, LSI_MAX_RANKS, &n);
+        t.size[t.hosts] = (int)n;
+        sum += n;
+        if (!n)
             return 0;
-        t.size[t.hosts++] = (int)n;
-        sum += (int)n;
     }
-    if (*at || !t.hosts || sum > LSI_MAX_RANKS)
+    if (!at || *at || !t.hosts || sum > LSI_MAX_RANKS)
         return 0;
+    t.stop = (int)stop;
     *out = t;
     return 1;
 }
@@ -80,13 +91,31 @@ static void put_sorted(lsi_seat *seats, int *n, const lsi_seat *seat)
     seats[i] = *seat;
 }
 
+static int has(const lsi_seat *seats, int n, uint64_t id)
+{
+    for (int i = 0; i < n; i++)
+        if (seats[i].id == id)
+            return 1;
+    return 0;
+}
+
+/* Of those that were ever heard of, the oldest that is not here. */
+static void forget_one(lsi_council *c)
+{
+    int i = 0;
+    while (i < c->n_known && has(c->seats, c->n_seats, c->known[i].id))
+        i++;
+    if (i == c->n_known)
+        return;
+    c->n_known--;
+    memmove(&c->known[i], &c->known[i + 1], (size_t)(c->n_known - i) * sizeof *c->known);
+}
+
 void lsi_seats_put(lsi_council *c, const lsi_seat *seat)
 {
-    if (c->n_known == LSI_MAX_HOSTS) { /* forget the oldest */
-        memmove(&c->known[0], &c->known[1], (LSI_MAX_HOSTS - 1) * sizeof *c->known);
-        c->n_known--;
-    }
     put_sorted(c->seats, &c->n_seats, seat);
+    if (c->n_known == LSI_MAX_HOSTS && !has(c->known, c->n_known, seat->id))
+        forget_one(c);
     put_sorted(c->known, &c->n_known, seat);
 }
 

@@ -72,10 +72,15 @@ static void add_rows(writer *w, const lsi_optim_param *param, size_t from, size_
         add_row(w, param, row);
 }
 
+/* A row belongs to the block of its first element, and may end far behind it. */
 size_t lsi_undo_room(const ls_optimizer *o, size_t blocks)
 {
-    const size_t element = sizeof(part) + (size_t)(1 + o->arrays) * sizeof(float);
-    return sizeof(uint64_t) + 2 * blocks * LS_OPTIM_BLOCK * element; /* rows may be there twice */
+    const size_t values = (size_t)(1 + o->arrays) * sizeof(float);
+    size_t widest = 0;
+    for (int p = 0; p < o->count; p++)
+        widest = o->params[p].width > widest ? o->params[p].width : widest;
+    const size_t once = blocks * LS_OPTIM_BLOCK * (sizeof(part) + values) + widest * values;
+    return sizeof(uint64_t) + 2 * once; /* rows may be there twice */
 }
 
 size_t lsi_undo_rows(const ls_optimizer *o, int index, size_t room)

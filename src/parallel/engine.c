@@ -192,7 +192,7 @@ static void keep_figures(lsi_engine *e, uint64_t number, uint64_t samples, const
     f->count = totals[LSI_TAIL_COUNT];
     f->grad_norm = figures.grad_norm;
     f->rate = (double)figures.rate;
-    f->workers = (uint64_t)r->domain.workers;
+    f->workers = (uint64_t)r->vault->head->step.workers; /* not ours, if we finish it for others */
     atomic_store(&f->number, number);
 }
 

@@ -57,6 +57,17 @@ static ls_status send_to(lsi_replica *r, const sources *s, int to, size_t *count
                         LS_U8);
 }
 
+/* The latest evaluation, as domain `from` knows it. */
+static ls_status spread_judged(lsi_replica *r, int from)
+{
+    lsi_vault_head *head = r->vault->head;
+    double judged[2] = {head->judged_loss, (double)atomic_load(&head->judged)};
+    LSI_TRY(ls_broadcast(r->domain.leaders, judged, 2, LS_F64, from));
+    head->judged_loss = judged[0];
+    atomic_store(&head->judged, (uint64_t)judged[1]);
+    return LS_OK;
+}
+
 static ls_status spread(lsi_replica *r, const sources *s)
 {
     lsi_domain *d = &r->domain;
@@ -77,6 +88,8 @@ static ls_status spread(lsi_replica *r, const sources *s)
         status = ls_broadcast(d->leaders, v->buffers[s->steps & 1], buffers, LS_F32, first);
     if (status == LS_OK)
         status = ls_broadcast(d->leaders, v->head->figures, sizeof v->head->figures, LS_U8, first);
+    if (status == LS_OK)
+        status = spread_judged(r, first);
     return status;
 }
 

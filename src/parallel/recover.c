@@ -101,8 +101,8 @@ static ls_status finish(lsi_replica *then, uint64_t number, double count, int su
     return LS_OK;
 }
 
-/* Every run has its mark: the members may have gone on, and the gradients are not these any
- * more. */
+/* Every run has its mark. If the figures are known too, the members may have gone on, and the
+ * gradients are not these any more; if not, all is there to find what belongs into them. */
 static int all_marked(const lsi_replica *r, uint64_t number)
 {
     int all = 1;
@@ -119,7 +119,7 @@ static ls_status finish_step(lsi_replica *then, const lsi_vault_step *s)
         memcpy(then->totals, lsi_tail(then, 0, 0), then->tails * sizeof *then->totals);
     else if (!known)
         lsi_combine_tails(then);
-    if (all_marked(then, s->number))
+    if (known && all_marked(then, s->number))
         return LS_OK;
     then->domain.count = s->domains; /* rows were gathered, or not */
     if (then->sparse)

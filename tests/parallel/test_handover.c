@@ -1,0 +1,280 @@
+/* Domains that have missed steps, or have just come, get the state of those who have the most; and
+ * all go on as if nobody had been away. */
+#include "ranks.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "coll/algorithm.h"
+#include "parallel/handover.h"
+#include "task.h"
+
+enum { MOST = 8 };
+
+/* A keeper for each domain; members of one domain share its vault, as threads can. */
+typedef struct vaults {
+    lsi_vault *of[MOST];
+    int members[MOST];
+} vaults;
+
+static ls_status get_vault(void *arg, const lsi_vault_shape *shape, int make, lsi_vault **out)
+{
+    lsi_vault **vault = arg;
+    if (!*vault && make)
+        LSI_TRY(lsi_vault_create(shape, vault));
+    *out = *vault;
+    return LS_OK;
+}
+
+/* Of this rank: `domain` says whose vault it is. */
+static lsi_keeper keeper_of(vaults *v, int domain, int member)
+{
+    return (lsi_keeper){&v->of[domain], member, v->members[domain], get_vault};
+}
+
+static void close_vaults(vaults *v)
+{
+    for (int i = 0; i < MOST; i++)
+        lsi_vault_close(v->of[i]);
+    memset(v, 0, sizeof *v);
+}
+
+/* ---- who sends what ---------------------------------------------------------------------------- */
+
+/* What each domain has: "-" nothing, a digit: so many steps. */
+typedef struct trial {
+    const char *hosts, *have;
+    int buffers;
+    int steps; /* in the end; -1: nobody has any */
+    vaults vaults;
+} trial;
+
+enum { ELEMENTS = 70000 };
+
+static float pattern(int domain, size_t i)
+{
+    return (float)(domain + 1) * 1000003.0f + (float)(i % 9973);
+}
+
+static void prepare(lsi_replica *r, const trial *t, int domain)
+{
+    lsi_vault_head *head = r->vault->head;
+    const size_t n = r->elements + r->state_bytes / sizeof(float);
+    for (size_t i = 0; i < n; i++)
+        r->weights[i] = pattern(domain, i);
+    for (int k = 0; k < 2; k++)
+        for (int i = 0; i < t->buffers; i++)
+            r->vault->buffers[k][i] = pattern(domain + 10 + k, (size_t)i);
+    for (uint64_t i = 0; i < LSI_VAULT_FIGURES; i++) {
+        head->figures[i].loss = domain + (double)i / 1024;
+        atomic_store(&head->figures[i].number, i);
+    }
+    head->judged_loss = domain + 0.5;
+    atomic_store(&head->judged, (uint64_t)domain + 1);
+    if (t->have[domain] == '-')
+        return;
+    atomic_store(&head->steps, (uint64_t)(t->have[domain] - '0'));
+    atomic_store(&head->filled, 1);
+}
+
+static int is_source(const trial *t, int domain)
+{
+    return t->have[domain] != '-' && t->have[domain] - '0' == t->steps;
+}
+
+/* The domain whose values element i must have in `domain` afterwards. */
+static int origin(const trial *t, const lsi_replica *r, int domain, size_t i)
+{
+    const size_t bytes = r->elements * sizeof(float) + r->state_bytes;
+    int sources = 0, place = 0;
+    if (t->steps < 0 || is_source(t, domain))
+        return domain;
+    for (int d = 0; d < r->domain.count; d++)
+        sources += is_source(t, d);
+    for (int d = 0; d < r->domain.count; d++) {
+        size_t from, to;
+        if (!is_source(t, d))
+            continue;
+        lsi_part(bytes, sources, place++, &from, &to);
+        if (i * sizeof(float) >= from && (i + 1) * sizeof(float) <= to)
+            return d;
+    }
+    return -1; /* it is cut in two */
+}
+
+static void check(rank *self, lsi_replica *r, const trial *t, int domain)
+{
+    const lsi_vault_head *head = r->vault->head;
+    int first = 0, sources = 0;
+    while (t->steps >= 0 && !is_source(t, first))
+        first++;
+    for (int d = 0; d < r->domain.count; d++)
+        sources += is_source(t, d);
+    /* where anything is sent, these go to all: in earnest those who have the state agree on it */
+    const int from = sources == 0 || sources == r->domain.count ? domain : first;
+    for (size_t i = 0; i < r->elements + r->state_bytes / sizeof(float); i++) {
+        const int d = origin(t, r, domain, i);
+        CHECK(self, d < 0 || r->weights[i] == pattern(d, i), "element %zu is %.9g, not %.9g", i,
+              (double)r->weights[i], (double)pattern(d, i));
+    }
+    for (int i = 0; t->steps >= 0 && i < t->buffers; i++) {
+        const int now = t->steps & 1;
+        CHECK(self, r->vault->buffers[now][i] == pattern(from + 10 + now, (size_t)i), "buffer");
+    }
+    for (uint64_t i = 0; i < LSI_VAULT_FIGURES; i++)
+        CHECK(self,
+              atomic_load(&head->figures[i].number) == i &&
+                  head->figures[i].loss == from + (double)i / 1024,
+              "figures %d: %g", (int)i, head->figures[i].loss);
+    CHECK(self, head->judged_loss == from + 0.5 && atomic_load(&head->judged) == (uint64_t)from + 1,
+          "%g, %d", head->judged_loss, (int)head->judged);
+}
+
+static void hand_over(rank *self)
+{
+    trial *t = self->arg;
+    const ls_param_info param = {.name = "w", .ndim = 1, .dims = {ELEMENTS}, .count = ELEMENTS};
+    ls_optim_config optim = LS_OPTIM_CONFIG_INIT;
+    optim.name = "adam";
+    lsi_domain d;
+    OK(self, lsi_domain_open(self->comm, &d));
+    const int domain = d.index, member = d.member;
+    if (member == 0)
+        t->vaults.members[domain] = d.members;
+    lsi_domain_close(&d);
+    rank_meet(self);
+    const lsi_keeper keeper = keeper_of(&t->vaults, domain, member);
+    const lsi_replica_setup setup = {.shards = 8,
+                                     .params = &param,
+                                     .n_params = 1,
+                                     .elements = ELEMENTS,
+                                     .optimizer = &optim,
+                                     .batch = 8,
+                                     .keeper = &keeper,
+                                     .buffers = (size_t)t->buffers};
+    lsi_replica *r;
+    int filled = -1;
+    uint64_t steps = 77;
+    OK(self, lsi_replica_open(self->comm, &setup, &r));
+    if (member == 0)
+        prepare(r, t, domain);
+    rank_meet(self);
+    OK(self, lsi_handover(r, &filled, &steps));
+    CHECK(self, filled == (t->steps >= 0), "%d", filled);
+    CHECK(self, t->steps < 0 || steps == (uint64_t)t->steps, "%d", (int)steps);
+    check(self, r, t, domain);
+    rank_meet(self);
+    lsi_replica_close(r);
+}
+
+static void test_who_sends_what(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *hosts; /* NULL: tcp, each rank a domain */
+        const char *have;
+        int buffers, steps;
+    } cases[] = {
+        {NULL, "-", 5, -1},      {NULL, "3", 5, 3},      {NULL, "--", 0, -1},
+        {NULL, "44", 5, 4},      {NULL, "4-", 5, 4},     {NULL, "-4", 5, 4},
+        {NULL, "43", 0, 4},      {NULL, "34", 3000, 4},  {NULL, "55-", 5, 5},
+        {NULL, "-55", 5, 5},     {NULL, "5-5", 5, 5},    {NULL, "0--", 5, 0},
+        {NULL, "2-13", 5, 3},    {NULL, "-3-33", 5, 3},  {"2+1", "-6", 5, 6},
+        {"2+1", "6-", 5, 6},     {"2+1+2", "7-7", 5, 7}, {"1+2+1", "78-", 0, 8},
+        {"2+2+1", "---", 5, -1},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        trial t = {.have = cases[i].have, .buffers = cases[i].buffers, .steps = cases[i].steps};
+        const ranks_layout layout =
+            cases[i].hosts ? ranks_hosts(cases[i].hosts) : ranks_tcp((int)strlen(cases[i].have));
+        ranks_run(&layout, hand_over, &t);
+        close_vaults(&t.vaults);
+    }
+}
+
+/* ---- training ----------------------------------------------------------------------------------- */
+
+typedef struct course {
+    const task *task;
+    vaults vaults;
+    const char *who; /* the domain of each rank, as digits */
+    uint64_t until;
+    int plain;
+    task_outcome expected, *out; /* [MOST] */
+} course;
+
+static void go_on(rank *self)
+{
+    course *c = self->arg;
+    const int domain = c->who[self->rank] - '0';
+    const lsi_keeper keeper = keeper_of(&c->vaults, domain, 0);
+    task_run run = {0};
+    lsi_step_result result;
+    rank_case(self, "%s: %s until %d", c->task->model, c->who, (int)c->until);
+    OK(self, task_open(c->task, self->comm, c->plain ? NULL : &keeper, &run));
+    while (lsi_engine_steps(run.engine) < c->until) {
+        const uint64_t n = lsi_engine_steps(run.engine);
+        OK(self, task_step(&run, &result));
+        if (c->plain) {
+            c->expected.loss[n] = result.loss;
+            c->expected.norm[n] = result.grad_norm;
+            c->expected.rate[n] = (double)result.rate;
+            c->expected.count[n] = result.count;
+        }
+    }
+    if (c->plain)
+        OK(self, task_leave(&run, &c->expected));
+    else if (c->until == TASK_STEPS)
+        OK(self, task_leave(&run, &c->out[self->rank]));
+    rank_meet(self);
+    task_close(&run);
+}
+
+static void attend(course *c, const char *who, uint64_t until)
+{
+    const ranks_layout layout = ranks_tcp((int)strlen(who));
+    c->who = who;
+    c->until = until;
+    for (int i = 0; i < MOST; i++)
+        c->vaults.members[i] = 1;
+    ranks_run(&layout, go_on, c);
+}
+
+static void test_training(void **state)
+{
+    (void)state;
+    static const task tasks[] = {
+        {"mlp", {"inputs=60", "hidden=70", "classes=5"}, "adamw", 0, 0.1f},
+        {"resnet:20", {"image=8", "width=3"}, "sgd", 0.9f, 0},
+        {"dlrm", {"rows=450", "tables=3", "width=12", "bottom=8", "top=8"}, "adamw", 0, 0},
+        {"dlrm", {"rows=450", "tables=3", "width=12", "bottom=8", "top=8"}, "lamb", 0, 0},
+    };
+    static course c;
+    static task_outcome out[MOST];
+    for (size_t i = 0; i < sizeof tasks / sizeof *tasks; i++) {
+        c.task = &tasks[i];
+        c.out = out;
+        c.plain = 1;
+        attend(&c, "0", TASK_STEPS);
+        c.plain = 0;
+        attend(&c, "012", 2);
+        attend(&c, "02", 3);            /* 1 stays behind */
+        attend(&c, "3102", TASK_STEPS); /* and 3 is new, and first */
+        for (int d = 0; d < 4; d++) {
+            const char *what = task_differs(&out[d], &c.expected);
+            if (what)
+                fail_msg("%s %s, rank %d: %s", tasks[i].model, tasks[i].optimizer, d, what);
+        }
+        close_vaults(&c.vaults);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_who_sends_what),
+        cmocka_unit_test(test_training),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
