@@ -74,7 +74,7 @@ static size_t strip_length(size_t pixels, size_t most)
 static const float *image_row(const window *w, size_t q, size_t rows)
 {
     frame_until(w->source, w->y0 + q + rows);
-    return w->source->to + ((w->y0 + q) * w->image->w + w->x0) * w->image->c + w->c0;
+    return w->source->rows + ((w->y0 + q) * w->image->w + w->x0) * w->image->c + w->c0;
 }
 
 /* The band of output channels [j, j + t->cols), row by row of the output. */
@@ -177,20 +177,21 @@ static ls_status forward_general(lsi_device *device, const lsi_conv *p, const fl
                                  const float *weight, const float *bias, float *y)
 {
     const size_t c = p->c / p->groups, o = p->o / p->groups, taps = p->kh * p->kw;
-    const padded image = {.h = (p->oh - 1) * p->stride_h + p->kh,
-                          .w = (p->ow - 1) * p->stride_w + p->kw,
-                          .c = p->c,
-                          .top = p->pad_h,
-                          .left = p->pad_w};
+    padded image = {.h = (p->oh - 1) * p->stride_h + p->kh,
+                    .w = (p->ow - 1) * p->stride_w + p->kw,
+                    .c = p->c,
+                    .top = p->pad_h,
+                    .left = p->pad_w};
+    const int as_is = padded_as_is(&image, p->h, p->w);
     const size_t packed = tile_packed(taps * c, o);
     void *scratch;
     LSI_TRY(lsi_device_scratch(device, (packed * p->groups + padded_floats(&image)) * sizeof(float),
                                &scratch));
-    float *room = scratch, *pad = room + packed * p->groups;
+    float *room = scratch, *pad = as_is ? NULL : room + packed * p->groups;
     for (size_t g = 0; g < p->groups; g++)
         LSI_K(tile_pack)(weight + g * o, p->o, 1, taps * c, o, room + g * packed);
     for (size_t n = 0; n < p->n; n++) {
-        framed source = {&image, x + n * p->h * p->w * p->c, p->h, p->w, pad, 0};
+        framed source = frame(&image, x + n * p->h * p->w * p->c, p->h, p->w, pad);
         for (size_t g = 0; g < p->groups; g++) {
             window w = {.image = &image,
                         .source = &source,
@@ -305,16 +306,18 @@ static ls_status dx_general(lsi_device *device, const lsi_conv *p, const float *
     const size_t c = p->c / p->groups, o = p->o / p->groups, phases = p->stride_h * p->stride_w;
     const size_t taps_h = (p->kh + p->stride_h - 1) / p->stride_h;
     const size_t taps_w = (p->kw + p->stride_w - 1) / p->stride_w;
-    const padded border = find_border(p);
+    padded border = find_border(p);
+    const int as_is = padded_as_is(&border, p->oh, p->ow);
     const size_t rows = taps_h * taps_w * o, packed = tile_packed(rows, c);
     void *scratch;
     LSI_TRY(lsi_device_scratch(device,
                                (packed * phases * p->groups + rows * c + padded_floats(&border)) *
                                    sizeof(float),
                                &scratch));
-    float *all = scratch, *flat = all + packed * phases * p->groups, *pad = flat + rows * c;
+    float *all = scratch, *flat = all + packed * phases * p->groups,
+          *pad = as_is ? NULL : flat + rows * c;
     for (size_t n = 0; n < p->n; n++) {
-        framed image = {&border, dy + n * p->oh * p->ow * p->o, p->oh, p->ow, pad, 0};
+        framed image = frame(&border, dy + n * p->oh * p->ow * p->o, p->oh, p->ow, pad);
         float *at = all;
         for (size_t f = 0; f < phases; f++) {
             const phase fh = find_phase(f / p->stride_w, p->h, p->stride_h, p->pad_h, p->kh);

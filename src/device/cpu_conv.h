@@ -16,15 +16,31 @@ LSI_VEC size_t padded_floats(const padded *p)
     return p->h * p->w * p->c;
 }
 
+/* When images of h x w need no border, they are read where they lie. */
+LSI_VEC int padded_as_is(padded *p, size_t h, size_t w)
+{
+    if (p->top || p->left || p->h > h || p->w > w)
+        return 0;
+    p->h = h;
+    p->w = w;
+    return 1;
+}
+
 /* One image (h, w, c) on its way into the middle of a padded one, row by row: rows are copied when
  * somebody is about to read them, and are in the first cache then. What does not fit is cut off. */
 typedef struct framed {
     const padded *border;
     const float *x;
     size_t h, w;
-    float *to;
-    size_t ready; /* rows of the padded image that are there */
+    float *to;         /* NULL: as it is */
+    const float *rows; /* of the padded image, */
+    size_t ready;      /* those that are there */
 } framed;
+
+static inline framed frame(const padded *border, const float *x, size_t h, size_t w, float *to)
+{
+    return (framed){border, x, h, w, to, to ? to : x, to ? 0 : h};
+}
 
 static inline void frame_row(const framed *f, size_t row)
 {

@@ -104,11 +104,12 @@ ls_status LSI_K(conv_dw)(lsi_device *device, const lsi_conv *p, const float *x, 
                          float *dw, int add)
 {
     const size_t o = p->o / p->groups, pixels = p->oh * p->ow;
-    const padded image = {.h = (p->oh - 1) * p->stride_h + p->kh,
-                          .w = (p->ow - 1) * p->stride_w + p->kw,
-                          .c = p->c,
-                          .top = p->pad_h,
-                          .left = p->pad_w};
+    padded image = {.h = (p->oh - 1) * p->stride_h + p->kh,
+                    .w = (p->ow - 1) * p->stride_w + p->kw,
+                    .c = p->c,
+                    .top = p->pad_h,
+                    .left = p->pad_w};
+    const int as_is = padded_as_is(&image, p->h, p->w);
     const int packs = o % LANES != 0; /* else a vector past the last channel could be read */
     const size_t packed = packs ? tile_packed(pixels, o) : 0;
     const size_t places = (p->oh * sizeof(size_t) + 63) / 64 * 64;
@@ -122,15 +123,15 @@ ls_status LSI_K(conv_dw)(lsi_device *device, const lsi_conv *p, const float *x, 
     if (!add)
         memset(dw, 0, p->kh * p->kw * p->c / p->groups * p->o * sizeof *dw);
     for (size_t n = 0; n < p->n; n++) {
-        framed source = {&image, x + n * p->h * p->w * p->c, p->h, p->w, pad, 0};
+        framed source = frame(&image, x + n * p->h * p->w * p->c, p->h, p->w, as_is ? NULL : pad);
         frame_until(&source, image.h);
         for (size_t g = 0; g < p->groups; g++) {
             const float *from = dy + n * pixels * p->o + g * o;
             if (packs)
                 LSI_K(tile_pack)(from, p->o, 1, pixels, o, room);
             dw_image(p,
-                     &(image_pair){&image, pad + g * p->c / p->groups, packs ? room : from, p->o,
-                                   place, dw + g * o},
+                     &(image_pair){&image, source.rows + g * p->c / p->groups, packs ? room : from,
+                                   p->o, place, dw + g * o},
                      packs);
         }
     }
