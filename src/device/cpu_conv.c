@@ -4,52 +4,29 @@
  * next pixel starts stride * c further on: the tile (cpu_tile.h) reads them where they lie, one
  * segment for each row of the window.
  *
- * - forward: rows of the tile are pixels of one output row, B is the packed weight.
+ * - forward: rows of the tile are pixels of one output row, B is the packed weight. With as few
+ *   output channels as one register holds, a row of the image meets the weights of all output rows
+ *   that see it at once (cpu_fan.h).
  * - dx: each class of input pixels with the same remainder by the stride sees its own subset of the
  *   window; for that class it is a forward convolution over dy with the flipped subset.
- * - dw: rows of the tile are weights (kw * c of one row of the window), k runs over pixels.
+ * - dw: cpu_conv_dw.c.
  *
- * 1. Chains: forward over (kh, kw, c) ascending; dx over the taps from last to first, then o; dw
- *    over (n, oh, ow) ascending.
+ * 1. Chains: forward over (kh, kw, c) ascending; dx over the taps from last to first, then o.
  * 2. With groups a segment is one tap: the channels of a group are contiguous in a pixel only.
  */
+#include "device/cpu_conv.h"
 #include "base/status.h"
 #include "device/cpu.h"
+#include "device/cpu_fan.h"
 #include "device/cpu_gemm.h"
 #include "device/cpu_tile.h"
-
-/* A zero border around an image, so that windows need no edges. */
-typedef struct padded {
-    size_t h, w, c; /* with the border */
-    size_t top, left;
-} padded;
-
-static size_t padded_floats(const padded *p)
-{
-    return p->h * p->w * p->c;
-}
-
-/* One image (h, w, c) into the middle of a padded one; what does not fit is cut off. */
-static void pad_image(const padded *p, const float *x, size_t h, size_t w, float *to)
-{
-    const size_t line = p->w * p->c, left = p->left * p->c;
-    const size_t used_w = w < p->w - p->left ? w : p->w - p->left;
-    const size_t used_h = h < p->h - p->top ? h : p->h - p->top;
-    const size_t body = used_w * p->c, right = line - left - body;
-    memset(to, 0, p->top * line * sizeof *to);
-    for (size_t y = 0; y < used_h; y++) {
-        float *row = to + (p->top + y) * line;
-        memset(row, 0, left * sizeof *row);
-        memcpy(row + left, x + y * w * p->c, body * sizeof *row);
-        memset(row + left + body, 0, right * sizeof *row);
-    }
-    memset(to + (p->top + used_h) * line, 0, (p->h - p->top - used_h) * line * sizeof *to);
-}
 
 /* A convolution without border over a padded image, of one group: the common core of forward and
  * dx. Output pixel (y, x) reads the window at (y * step_h, x * step_w). */
 typedef struct window {
     const padded *image;
+    framed *source;
+    size_t y0, x0; /* of the padded image: the corner of the first window */
     size_t taps_h, taps_w, step_h, step_w;
     size_t c0, c;             /* channels of the image that it reads */
     size_t n;                 /* output channels */
@@ -61,6 +38,7 @@ typedef struct window {
 } window;
 
 #define MAX_SEGMENTS ((size_t)256)
+#define FAN_WORTH 24 /* products of a row of the window, from which on sharing its inputs pays */
 
 /* Where the segments of the window lie, floats from its first; returns their number. */
 static size_t segment_places(const window *w, size_t *place, size_t *k)
@@ -85,12 +63,92 @@ static void add_bias(const window *w, float *y, size_t pixels, size_t n0, size_t
         }
 }
 
-/* The window over one image, a band of output channels at a time. */
-static void slide(const window *w, const float *image, const size_t *place, size_t segments,
-                  size_t k, float *y)
+/* The length of strips of pixels: even, and at most `most`. */
+static size_t strip_length(size_t pixels, size_t most)
 {
-    const size_t per_strip = (w->out_w + TILE_ROWS - 1) / TILE_ROWS;
-    const size_t strip = (w->out_w + per_strip - 1) / per_strip; /* of even length */
+    const size_t strips = (pixels + most - 1) / most;
+    return (pixels + strips - 1) / strips;
+}
+
+/* Row q of those under the windows, with `rows` rows ready to be read. */
+static const float *image_row(const window *w, size_t q, size_t rows)
+{
+    frame_until(w->source, w->y0 + q + rows);
+    return w->source->rows + ((w->y0 + q) * w->image->w + w->x0) * w->image->c + w->c0;
+}
+
+/* The band of output channels [j, j + t->cols), row by row of the output. */
+static void slide_tiles(const window *w, lsi_tile *t, size_t j, float *y)
+{
+    const size_t strip = strip_length(w->out_w, TILE_ROWS);
+    for (size_t oy = 0; oy < w->out_h; oy++) {
+        const float *row = image_row(w, oy * w->step_h, w->taps_h);
+        for (size_t ox = 0; ox < w->out_w; ox += strip) {
+            t->rows = w->out_w - ox < strip ? w->out_w - ox : strip;
+            t->a = row + ox * w->step_w * w->image->c;
+            t->c = y + oy * w->out_line + ox * w->out_row + j;
+            t->start = w->add ? t->c : NULL;
+            LSI_K(tile)(t);
+            if (w->bias)
+                add_bias(w, t->c, t->rows, j, t->cols);
+        }
+    }
+}
+
+/* One row of the image, to the output rows that f is set up for. */
+static void fan_row(const window *w, lsi_fan *f, const float *row, float *y)
+{
+    const size_t strip = strip_length(w->out_w, FAN_ROWS);
+    for (size_t ox = 0; ox < w->out_w; ox += strip) {
+        f->rows = w->out_w - ox < strip ? w->out_w - ox : strip;
+        f->a = row + ox * w->step_w * w->image->c;
+        f->c = y + ox * w->out_row;
+        LSI_K(fan)(f);
+    }
+}
+
+/* The band of output channels [j, j + LANES), row by row of the image: row q is seen by output row
+ * q / step_h - i through tap q % step_h + i step_h. So each output row meets its taps in ascending
+ * order, and rests in y in between. */
+static void slide_fans(const window *w, const lsi_tile *t, size_t j, float *y)
+{
+    const size_t rows = (w->out_h - 1) * w->step_h + w->taps_h, tap = t->k * LANES;
+    lsi_fan f = {.k = t->k,
+                 .segments = 1,
+                 .a_row = t->a_row,
+                 .a_col = 1,
+                 .b_row = LANES,
+                 .b_next = (ptrdiff_t)(w->step_h * tap),
+                 .ldc = w->out_row,
+                 .c_next = -(ptrdiff_t)w->out_line};
+    for (size_t q = 0; q < rows; q++) {
+        const float *row = image_row(w, q, 1);
+        const size_t below = q / w->step_h, first = q % w->step_h;
+        const size_t taps = (w->taps_h - first + w->step_h - 1) / w->step_h;
+        const size_t end = below + 1 < taps ? below + 1 : taps;
+        for (size_t i = below < w->out_h ? 0 : below - w->out_h + 1; i < end; i += f.vectors) {
+            f.vectors = end - i < FAN_VECTORS ? end - i : FAN_VECTORS;
+            f.b = t->b + (first + i * w->step_h) * tap;
+            f.fresh = !w->add && first + i == 0;
+            fan_row(w, &f, row, y + (below - i) * w->out_line + j);
+        }
+        if (w->bias && q + 1 >= w->taps_h && (q + 1 - w->taps_h) % w->step_h == 0)
+            add_bias(w, y + (q + 1 - w->taps_h) / w->step_h * w->out_line + j, w->out_w, j, LANES);
+    }
+}
+
+/* Does it pay to share the image's rows? What rests in y has to be read and written again. */
+static int fans(const window *w, const lsi_tile *t)
+{
+    return FAN_VECTORS > 1 && t->cols == LANES && t->segments == w->taps_h &&
+           w->taps_h > w->step_h && t->k >= FAN_WORTH;
+}
+
+/* The window over one image, a band of output channels at a time. */
+static void slide(const window *w, float *y)
+{
+    size_t place[MAX_SEGMENTS], k;
+    const size_t segments = segment_places(w, place, &k);
     lsi_tile t = {.k = k,
                   .segments = segments,
                   .place = place,
@@ -98,20 +156,14 @@ static void slide(const window *w, const float *image, const size_t *place, size
                   .a_col = 1,
                   .ld_start = w->out_row,
                   .ldc = w->out_row};
-    for (size_t j = 0, width; j < w->n; j += width) {
-        t.width = t.b_row = width = tile_width(w->n - j);
-        t.cols = w->n - j < width ? w->n - j : width;
+    for (size_t j = 0; j < w->n; j += t.width) {
+        t.width = t.b_row = tile_width(w->n - j);
+        t.cols = w->n - j < t.width ? w->n - j : t.width;
         t.b = w->weight + j * segments * k;
-        for (size_t oy = 0; oy < w->out_h; oy++)
-            for (size_t ox = 0; ox < w->out_w; ox += strip) {
-                t.rows = w->out_w - ox < strip ? w->out_w - ox : strip;
-                t.a = image + (oy * w->step_h * w->image->w + ox * w->step_w) * w->image->c + w->c0;
-                t.c = y + oy * w->out_line + ox * w->out_row + j;
-                t.start = w->add ? t.c : NULL;
-                LSI_K(tile)(&t);
-                if (w->bias)
-                    add_bias(w, t.c, t.rows, j, t.cols);
-            }
+        if (fans(w, &t))
+            slide_fans(w, &t, j, y);
+        else
+            slide_tiles(w, &t, j, y);
     }
 }
 
@@ -125,22 +177,24 @@ static ls_status forward_general(lsi_device *device, const lsi_conv *p, const fl
                                  const float *weight, const float *bias, float *y)
 {
     const size_t c = p->c / p->groups, o = p->o / p->groups, taps = p->kh * p->kw;
-    const padded image = {.h = (p->oh - 1) * p->stride_h + p->kh,
-                          .w = (p->ow - 1) * p->stride_w + p->kw,
-                          .c = p->c,
-                          .top = p->pad_h,
-                          .left = p->pad_w};
+    padded image = {.h = (p->oh - 1) * p->stride_h + p->kh,
+                    .w = (p->ow - 1) * p->stride_w + p->kw,
+                    .c = p->c,
+                    .top = p->pad_h,
+                    .left = p->pad_w};
+    const int as_is = padded_as_is(&image, p->h, p->w);
     const size_t packed = tile_packed(taps * c, o);
     void *scratch;
     LSI_TRY(lsi_device_scratch(device, (packed * p->groups + padded_floats(&image)) * sizeof(float),
                                &scratch));
-    float *room = scratch, *pad = room + packed * p->groups;
+    float *room = scratch, *pad = as_is ? NULL : room + packed * p->groups;
     for (size_t g = 0; g < p->groups; g++)
         LSI_K(tile_pack)(weight + g * o, p->o, 1, taps * c, o, room + g * packed);
     for (size_t n = 0; n < p->n; n++) {
-        pad_image(&image, x + n * p->h * p->w * p->c, p->h, p->w, pad);
+        framed source = frame(&image, x + n * p->h * p->w * p->c, p->h, p->w, pad);
         for (size_t g = 0; g < p->groups; g++) {
             window w = {.image = &image,
+                        .source = &source,
                         .taps_h = p->kh,
                         .taps_w = p->kw,
                         .step_h = p->stride_h,
@@ -154,8 +208,7 @@ static ls_status forward_general(lsi_device *device, const lsi_conv *p, const fl
                         .out_row = p->o,
                         .weight = room + g * packed,
                         .bias = bias ? bias + g * o : NULL};
-            size_t place[MAX_SEGMENTS], k, segments = segment_places(&w, place, &k);
-            slide(&w, pad, place, segments, k, y + n * p->oh * p->ow * p->o + g * o);
+            slide(&w, y + n * p->oh * p->ow * p->o + g * o);
         }
     }
     return LS_OK;
@@ -203,10 +256,9 @@ static void clear_phase(const lsi_conv *p, const phase *fh, const phase *fw, flo
             memset(dx + (y * p->w + x) * p->c, 0, p->c * sizeof *dx);
 }
 
-/* dx of one image for one phase and group. `pad` is the padded dy. */
-static void dx_phase(const lsi_conv *p, const phase *fh, const phase *fw, size_t g,
-                     const padded *border, const float *pad, const float *packed, float *dx,
-                     int add)
+/* dx of one image for one phase and group. */
+static void dx_phase(const lsi_conv *p, const phase *fh, const phase *fw, size_t g, framed *dy,
+                     const float *packed, float *dx, int add)
 {
     const size_t c = p->c / p->groups, o = p->o / p->groups;
     if (!fh->count || !fw->count)
@@ -216,7 +268,11 @@ static void dx_phase(const lsi_conv *p, const phase *fh, const phase *fw, size_t
             clear_phase(p, fh, fw, dx);
         return;
     }
-    const window w = {.image = border,
+    /* Row q of dy lies at q + top of the padded one; the first window starts at its last tap. */
+    const window w = {.image = dy->border,
+                      .source = dy,
+                      .y0 = fh->origin + dy->border->top - (fh->taps - 1),
+                      .x0 = fw->origin + dy->border->left - (fw->taps - 1),
                       .taps_h = fh->taps,
                       .taps_w = fw->taps,
                       .step_h = 1,
@@ -230,12 +286,7 @@ static void dx_phase(const lsi_conv *p, const phase *fh, const phase *fw, size_t
                       .out_row = p->stride_w * p->c,
                       .weight = packed,
                       .add = add};
-    size_t place[MAX_SEGMENTS], k, segments = segment_places(&w, place, &k);
-    /* Row q of dy lies at q + top of the padded one; the first window starts at its last tap. */
-    const size_t y = fh->origin + border->top - (fh->taps - 1);
-    const size_t x = fw->origin + border->left - (fw->taps - 1);
-    slide(&w, pad + (y * border->w + x) * border->c, place, segments, k,
-          dx + (fh->start * p->w + fw->start) * p->c + g * c);
+    slide(&w, dx + (fh->start * p->w + fw->start) * p->c + g * c);
 }
 
 /* The border of dy that every phase finds room in. */
@@ -255,16 +306,18 @@ static ls_status dx_general(lsi_device *device, const lsi_conv *p, const float *
     const size_t c = p->c / p->groups, o = p->o / p->groups, phases = p->stride_h * p->stride_w;
     const size_t taps_h = (p->kh + p->stride_h - 1) / p->stride_h;
     const size_t taps_w = (p->kw + p->stride_w - 1) / p->stride_w;
-    const padded border = find_border(p);
+    padded border = find_border(p);
+    const int as_is = padded_as_is(&border, p->oh, p->ow);
     const size_t rows = taps_h * taps_w * o, packed = tile_packed(rows, c);
     void *scratch;
     LSI_TRY(lsi_device_scratch(device,
                                (packed * phases * p->groups + rows * c + padded_floats(&border)) *
                                    sizeof(float),
                                &scratch));
-    float *all = scratch, *flat = all + packed * phases * p->groups, *pad = flat + rows * c;
+    float *all = scratch, *flat = all + packed * phases * p->groups,
+          *pad = as_is ? NULL : flat + rows * c;
     for (size_t n = 0; n < p->n; n++) {
-        pad_image(&border, dy + n * p->oh * p->ow * p->o, p->oh, p->ow, pad);
+        framed image = frame(&border, dy + n * p->oh * p->ow * p->o, p->oh, p->ow, pad);
         float *at = all;
         for (size_t f = 0; f < phases; f++) {
             const phase fh = find_phase(f / p->stride_w, p->h, p->stride_h, p->pad_h, p->kh);
@@ -274,77 +327,8 @@ static ls_status dx_general(lsi_device *device, const lsi_conv *p, const float *
                     flip_weight(p, &fh, &fw, g, weight, flat);
                     LSI_K(tile_pack)(flat, c, 1, fh.taps * fw.taps * o, c, at);
                 }
-                dx_phase(p, &fh, &fw, g, &border, pad, at, dx + n * p->h * p->w * p->c, add);
+                dx_phase(p, &fh, &fw, g, &image, at, dx + n * p->h * p->w * p->c, add);
             }
-        }
-    }
-    return LS_OK;
-}
-
-/* dw of one image and group: for each row of the window (each tap, with groups) a product of its
- * inputs, transposed, and dy, whose rows are dy_row floats apart. */
-static void dw_image(const lsi_conv *p, const padded *image, size_t g, const float *pad,
-                     const size_t *place, const float *dy, size_t dy_row, int packed, float *dw,
-                     int add)
-{
-    const size_t c = p->c / p->groups, o = p->o / p->groups;
-    const size_t across = p->groups == 1 ? 1 : p->kw, m = p->groups == 1 ? p->kw * c : c;
-    const size_t strips = (m + TILE_ROWS - 1) / TILE_ROWS, strip = (m + strips - 1) / strips;
-    lsi_tile t = {.k = p->ow,
-                  .segments = p->oh,
-                  .place = place,
-                  .a_row = 1,
-                  .a_col = p->stride_w * p->c,
-                  .ld_start = p->o,
-                  .ldc = p->o};
-    for (size_t tap = 0; tap < p->kh * across; tap++) {
-        const size_t y = tap / across, x = tap % across;
-        const float *corner = pad + (y * image->w + x) * p->c + g * c;
-        float *to = dw + (y * p->kw + x) * c * p->o + g * o;
-        for (size_t j = 0, width; j < o; j += width) {
-            t.width = width = tile_width(o - j);
-            t.cols = o - j < width ? o - j : width;
-            t.b = packed ? dy + j * p->oh * p->ow : dy + j;
-            t.b_row = packed ? width : dy_row;
-            for (size_t i = 0; i < m; i += strip) {
-                t.rows = m - i < strip ? m - i : strip;
-                t.a = corner + i;
-                t.c = to + i * p->o + j;
-                t.start = add ? t.c : NULL;
-                LSI_K(tile)(&t);
-            }
-        }
-    }
-}
-
-static ls_status dw_general(lsi_device *device, const lsi_conv *p, const float *x, const float *dy,
-                            float *dw, int add)
-{
-    const size_t o = p->o / p->groups, pixels = p->oh * p->ow;
-    const padded image = {.h = (p->oh - 1) * p->stride_h + p->kh,
-                          .w = (p->ow - 1) * p->stride_w + p->kw,
-                          .c = p->c,
-                          .top = p->pad_h,
-                          .left = p->pad_w};
-    const int packs = o % LANES != 0; /* else a vector past the last channel could be read */
-    const size_t packed = packs ? tile_packed(pixels, o) : 0;
-    const size_t places = (p->oh * sizeof(size_t) + 63) / 64 * 64;
-    void *scratch;
-    LSI_TRY(lsi_device_scratch(device, places + (padded_floats(&image) + packed) * sizeof(float),
-                               &scratch));
-    size_t *place = scratch;
-    float *pad = (float *)((char *)scratch + places), *room = pad + padded_floats(&image);
-    for (size_t y = 0; y < p->oh; y++)
-        place[y] = y * p->stride_h * image.w * p->c;
-    if (p->n == 0 && !add)
-        memset(dw, 0, p->kh * p->kw * p->c / p->groups * p->o * sizeof *dw);
-    for (size_t n = 0; n < p->n; n++) {
-        pad_image(&image, x + n * p->h * p->w * p->c, p->h, p->w, pad);
-        for (size_t g = 0; g < p->groups; g++) {
-            const float *from = dy + n * pixels * p->o + g * o;
-            if (packs)
-                LSI_K(tile_pack)(from, p->o, 1, pixels, o, room);
-            dw_image(p, &image, g, pad, place, packs ? room : from, p->o, packs, dw, add || n > 0);
         }
     }
     return LS_OK;
@@ -392,7 +376,7 @@ static ls_status conv2d_dw(lsi_device *device, const lsi_conv *p, const float *x
     }
     if (dbias)
         LSI_K(column_sums)(p->n * p->oh * p->ow, p->o, dy, p->o, dbias, add);
-    return dw_general(device, p, x, dy, dweight, add);
+    return LSI_K(conv_dw)(device, p, x, dy, dweight, add);
 }
 
 void LSI_K(install_conv)(lsi_kernels *kernels)

@@ -2,29 +2,6 @@
 #include "device/cpu_tile.h"
 #include "device/vec_transpose.h"
 
-#if defined(LSI_VEC_AVX512)
-typedef __m512 lane;
-#define LANE_ZERO() _mm512_setzero_ps()
-#define LANE_LOAD(p) _mm512_loadu_ps(p)
-#define LANE_STORE(p, v) _mm512_storeu_ps(p, v)
-#define LANE_ALL(p) _mm512_set1_ps(*(p))
-#define LANE_FMA(a, b, c) _mm512_fmadd_ps(a, b, c)
-#elif defined(LSI_VEC_AVX2)
-typedef __m256 lane;
-#define LANE_ZERO() _mm256_setzero_ps()
-#define LANE_LOAD(p) _mm256_loadu_ps(p)
-#define LANE_STORE(p, v) _mm256_storeu_ps(p, v)
-#define LANE_ALL(p) _mm256_broadcast_ss(p)
-#define LANE_FMA(a, b, c) _mm256_fmadd_ps(a, b, c)
-#else
-typedef v16 lane;
-#define LANE_ZERO() v16_zero()
-#define LANE_LOAD(p) v16_load(p)
-#define LANE_STORE(p, v) v16_store(p, v)
-#define LANE_ALL(p) v16_set1(*(p))
-#define LANE_FMA(a, b, c) v16_fma(a, b, c)
-#endif
-
 /* B comes from the second cache: it is asked for this many rows early. */
 #define AHEAD 12
 #define LANES_OF_A_LINE (64 / (LANES * (int)sizeof(float)))

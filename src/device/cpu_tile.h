@@ -10,20 +10,17 @@
 #ifndef LSI_DEVICE_CPU_TILE_H
 #define LSI_DEVICE_CPU_TILE_H
 
-#include "device/vec.h"
+#include "device/cpu_lane.h"
 
 #if defined(LSI_VEC_AVX512)
 #define TILE_ROWS 14
 #define TILE_VECTORS 2
-#define LANES 16
 #elif defined(LSI_VEC_AVX2)
 #define TILE_ROWS 6
 #define TILE_VECTORS 2
-#define LANES 8
 #else
 #define TILE_ROWS 4
 #define TILE_VECTORS 1
-#define LANES 16
 #endif
 #define TILE_COLS (TILE_VECTORS * LANES)
 

@@ -184,12 +184,14 @@ struct lsi_kernels {
     ls_status (*batchnorm_eval)(lsi_device *, const lsi_norm *, const float *x, const float *gamma,
                                 const float *beta, const float *residual, const float *mean,
                                 const float *var, float *y);
-    /* y is the forward result (for relu). dx may be NULL, dresidual too (else written or added to
-     * as dx); dresidual may be dy (add_residual == 0). */
+    /* y is the forward result (for relu); NULL when it had no residual: where it was positive is
+     * then found again from x, by the same operations, which saves reading it. dx may be NULL,
+     * dresidual too (else written or added to as dx); dresidual may be dy (add_residual == 0). */
     ls_status (*batchnorm_grad)(lsi_device *, const lsi_norm *, const float *x, const float *y,
-                                const float *gamma, const float *mean, const float *rstd,
-                                const float *dy, float *dx, int add, float *dresidual,
-                                int add_residual, float *dgamma, float *dbeta, int add_params);
+                                const float *gamma, const float *beta, const float *mean,
+                                const float *rstd, const float *dy, float *dx, int add,
+                                float *dresidual, int add_residual, float *dgamma, float *dbeta,
+                                int add_params);
 
     /* --- element by element --------------------------------------------------------------- */
 

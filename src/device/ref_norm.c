@@ -135,22 +135,25 @@ ls_status lsi_ref_batchnorm_eval(lsi_device *device, const lsi_norm *p, const fl
 }
 
 ls_status lsi_ref_batchnorm_grad(lsi_device *device, const lsi_norm *p, const float *x,
-                                 const float *y, const float *gamma, const float *mean,
-                                 const float *rstd, const float *dy, float *dx, int add,
-                                 float *dresidual, int add_residual, float *dgamma, float *dbeta,
-                                 int add_params)
+                                 const float *y, const float *gamma, const float *beta,
+                                 const float *mean, const float *rstd, const float *dy, float *dx,
+                                 int add, float *dresidual, int add_residual, float *dgamma,
+                                 float *dbeta, int add_params)
 {
     (void)device;
     for (size_t c = 0; c < p->c; c++) {
+        const float scale = gamma[c] * rstd[c], shift = beta[c] - mean[c] * scale;
         const double m = (double)mean[c], s = (double)rstd[c], rows = (double)p->rows;
         double sum = 0, along = 0;
         for (size_t i = c; i < p->rows * p->c; i += p->c) {
-            const double g = p->relu && !(y[i] > 0) ? 0 : (double)dy[i];
+            const float result = y ? y[i] : fmaf(x[i], scale, shift);
+            const double g = p->relu && !(result > 0) ? 0 : (double)dy[i];
             sum += g;
             along += g * ((double)x[i] - m) * s;
         }
         for (size_t i = c; i < p->rows * p->c; i += p->c) {
-            const double g = p->relu && !(y[i] > 0) ? 0 : (double)dy[i];
+            const float result = y ? y[i] : fmaf(x[i], scale, shift);
+            const double g = p->relu && !(result > 0) ? 0 : (double)dy[i];
             const double value = g - sum / rows - ((double)x[i] - m) * s * along / rows;
             if (dx)
                 lsi_ref_put(&dx[i], (double)gamma[c] * s * value, add);

@@ -7,7 +7,8 @@
  *    variance with n - 1 as PyTorch's) goes where the graph says, and is combined into the running
  *    buffers by whoever knows all the calls of a step.
  * 2. In evaluation, the running buffers are used, and no gradient is computed.
- * 3. Kept: mean, variance and rstd of each channel. relu is undone by the sign of the result.
+ * 3. Kept: mean, variance and rstd of each channel. relu is undone by the sign of the result, which
+ *    without a residual is found again from the input.
  */
 #include "nn/op.h"
 
@@ -43,7 +44,7 @@ static ls_status infer(const ls_op_call *call, ls_op_shape *shape)
         shape->in_place = 1;
         shape->unread = 1u << 1;
     }
-    if (config->relu)
+    if (config->relu && config->residual)
         shape->flags |= LS_OP_KEEP_OUTPUT;
     lsi_shape_as(&call->in[0], shape);
     shape->kept_fixed = 3 * lsi_last(&call->in[0]) * sizeof(float);
@@ -79,8 +80,9 @@ static ls_status backward(const ls_op_call *call)
         ls_graph_fail(call->graph, "batch norm has gradients in training only");
         return LS_ERR_UNSUPPORTED;
     }
-    return LSI_KERNEL(call, batchnorm_grad, &shape, lsi_in(call, 0), call->out.data,
-                      lsi_weight(call, WEIGHT), mean, rstd, call->dout.data, lsi_din(call, 0),
+    return LSI_KERNEL(call, batchnorm_grad, &shape, lsi_in(call, 0),
+                      config->residual ? call->out.data : NULL, lsi_weight(call, WEIGHT),
+                      lsi_weight(call, BIAS), mean, rstd, call->dout.data, lsi_din(call, 0),
                       call->add_in[0], config->residual ? lsi_din(call, 1) : NULL, call->add_in[1],
                       lsi_dparam(call, WEIGHT), lsi_dparam(call, BIAS), call->add_param[WEIGHT]);
 }

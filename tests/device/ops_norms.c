@@ -115,8 +115,8 @@ static void batchnorm_grad(trial *t, const size_t *a)
     const float *dy = a[4] == IN_PLACE ? dresidual : trial_in(t, n);
     float *dgamma = trial_out(t, "dgamma", p.c, add_params, tol, rows + 2);
     float *dbeta = trial_out(t, "dbeta", p.c, add_params, 3e-7, rows + 2);
-    CALL(t, batchnorm_grad, &p, x, y, gamma, mean, rstd, dy, dx, add, dresidual, add_residual,
-         dgamma, dbeta, add_params);
+    CALL(t, batchnorm_grad, &p, x, a[5] ? y : NULL, gamma, beta, mean, rstd, dy, dx, add, dresidual,
+         add_residual, dgamma, dbeta, add_params);
 }
 
 #define ROWS 1, 2, 3, 7, 8, 9, 16, 17, 33, 64
@@ -145,6 +145,6 @@ const trial_op trial_norms[] = {
      batchnorm_grad,
      {SIZES("rows", ROWS, 300), SIZES("c", WIDTHS), CHOICE("relu", 0, 1),
       CHOICE("add", 0, ADD_X, ADD_PARAMS, ADD_RESIDUAL, ADD_X | ADD_PARAMS | ADD_RESIDUAL, NO_DX),
-      CHOICE("residual", NONE, APART, IN_PLACE)}},
+      CHOICE("residual", NONE, APART, IN_PLACE), CHOICE("y", 0, 1)}},
     {0},
 };

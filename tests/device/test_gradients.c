@@ -318,8 +318,8 @@ static void test_batchnorm(void **state)
         float *dbeta = numbers(c.p.c);
         c.p.relu = relu;
         norm_value(&c);
-        OK(ref->k->batchnorm_grad(ref, &c.p, c.x, c.y, c.gamma, c.mean, c.rstd, c.weights, dx, 0,
-                                  dr, 0, dgamma, dbeta, 0));
+        OK(ref->k->batchnorm_grad(ref, &c.p, c.x, c.y, c.gamma, c.beta, c.mean, c.rstd, c.weights,
+                                  dx, 0, dr, 0, dgamma, dbeta, 0));
         expect_gradient("batchnorm, x", norm_value, &c, c.x, n, dx);
         expect_gradient("batchnorm, residual", norm_value, &c, c.residual, n, dr);
         expect_gradient("batchnorm, gamma", norm_value, &c, c.gamma, c.p.c, dgamma);

@@ -1,0 +1,36 @@
+/* One register of floats, as the innermost products use it: sixteen with AVX-512, eight with AVX2.
+ *
+ * vec.h has sixteen everywhere; the products want to know how many registers they hold.
+ */
+#ifndef LSI_DEVICE_CPU_LANE_H
+#define LSI_DEVICE_CPU_LANE_H
+
+#include "device/vec.h"
+
+#if defined(LSI_VEC_AVX512)
+#define LANES 16
+typedef __m512 lane;
+#define LANE_ZERO() _mm512_setzero_ps()
+#define LANE_LOAD(p) _mm512_loadu_ps(p)
+#define LANE_STORE(p, v) _mm512_storeu_ps(p, v)
+#define LANE_ALL(p) _mm512_set1_ps(*(p))
+#define LANE_FMA(a, b, c) _mm512_fmadd_ps(a, b, c)
+#elif defined(LSI_VEC_AVX2)
+#define LANES 8
+typedef __m256 lane;
+#define LANE_ZERO() _mm256_setzero_ps()
+#define LANE_LOAD(p) _mm256_loadu_ps(p)
+#define LANE_STORE(p, v) _mm256_storeu_ps(p, v)
+#define LANE_ALL(p) _mm256_broadcast_ss(p)
+#define LANE_FMA(a, b, c) _mm256_fmadd_ps(a, b, c)
+#else
+#define LANES 16
+typedef v16 lane;
+#define LANE_ZERO() v16_zero()
+#define LANE_LOAD(p) v16_load(p)
+#define LANE_STORE(p, v) v16_store(p, v)
+#define LANE_ALL(p) v16_set1(*(p))
+#define LANE_FMA(a, b, c) v16_fma(a, b, c)
+#endif
+
+#endif
