@@ -267,3 +267,18 @@ def test_flipped_bit(trainer, action):
     assert named and int(named[1]) % 10 == 0, done.stderr
     assert done.returncode == (1 if action == "stop" else 0), done
     assert done.stderr.count("after step") == (2 if action == "stop" else 1), "and never again"
+
+
+def test_shards_by_speed(trainer):
+    """Whoever is slower gets fewer of them; the bits are the same, also after a death."""
+    words = [*MODELS["gpt"], *WORDS, "--steps", 150]
+    out = trainer.new_folder()
+    process = trainer.start(*words, "-n", 2, "--balance", "speed", "--json", "--out", out)
+    trainer.read_to(process, 60)
+    log = (out / "log.txt").read_text()
+    assert "generation 2" in log, log
+    pid = trainer.workers(process)[1]
+    os.kill(pid, signal.SIGKILL)
+    replaced(trainer, process, 1, pid)
+    found, _ = finish(trainer, process, out)
+    assert_same(found, trainer.train(*words, "-n", 1))

@@ -72,6 +72,8 @@ static const char help[] =
     "      --max-workers N   keep more as spares (one a shard)\n"
     "      --patience SECONDS   wait so long for them, then save and end (600)\n"
     "      --evict-after SECONDS   give up a worker or host that shows no sign of life (10)\n"
+    "      --balance even|speed   shards for each worker: equal parts, or as many as it can do in\n"
+    "                        the time of the others, measured (even)\n"
     "      --check-every S   steps between two comparisons of the states of all hosts (50; 0: "
     "none)\n"
     "      --on-divergence stop|repair   when one is not that of the others: end before the next\n"
@@ -134,6 +136,7 @@ static const struct setting {
     {"bind", "run.bind"},
     {"check-every", "run.check_every"},
     {"on-divergence", "run.on_divergence"},
+    {"balance", "run.balance"},
 };
 #define SETTINGS (sizeof settings / sizeof *settings)
 #define WORKERS 16 /* its place there */

@@ -18,6 +18,12 @@ void lsi_cut_range(int shards, int workers, int w, int *first, int *end)
     *end = (int)((int64_t)shards * (w + 1) / workers);
 }
 
+void lsi_cut_shares(int shards, const int32_t *sums, int workers, int w, int *first, int *end)
+{
+    *first = (int)((int64_t)shards * sums[w] / sums[workers]);
+    *end = (int)((int64_t)shards * sums[w + 1] / sums[workers]);
+}
+
 void lsi_fold_begin(lsi_fold *fold, int leaves, int first)
 {
     *fold = (lsi_fold){leaves, first, first, 0};

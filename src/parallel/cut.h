@@ -25,6 +25,9 @@ int lsi_cut_shards(uint64_t samples, int shards);
 void lsi_cut_shard(uint64_t samples, int shards, int v, uint64_t *first, uint64_t *end);
 /* Shards [*first, *end) of worker w of `workers`. */
 void lsi_cut_range(int shards, int workers, int w, int *first, int *end);
+/* The same in proportion to weights: sums[w] is that of the workers before w, sums[workers] of
+ * all. */
+void lsi_cut_shares(int shards, const int32_t *sums, int workers, int w, int *first, int *end);
 
 /* The sums of a range under way: vectors 0…n-1 hold the values of its node list. */
 typedef struct lsi_fold {

@@ -49,7 +49,18 @@ void lsi_domain_close(lsi_domain *d)
     ls_comm_destroy(d->leaders);
     ls_comm_destroy(d->local);
     free(d->first);
+    free(d->shares);
     *d = (lsi_domain){0};
+}
+
+ls_status lsi_domain_divide(lsi_domain *d, const int32_t *weights)
+{
+    d->shares = calloc((size_t)d->workers + 1, sizeof *d->shares);
+    if (!d->shares)
+        return lsi_fail(LS_ERR_NOMEM, NULL, "domain", "out of memory");
+    for (int w = 0; w < d->workers; w++)
+        d->shares[w + 1] = d->shares[w] + weights[w];
+    return LS_OK;
 }
 
 ls_status lsi_domain_alloc(lsi_domain *d, size_t bytes, void **out)

@@ -15,6 +15,7 @@
 #include "base/life.h"
 #include "coll/comm.h"
 #include "coll/shards.h"
+#include "parallel/cut.h"
 #include <lockstep/comm.h>
 
 typedef struct lsi_domain {
@@ -25,6 +26,7 @@ typedef struct lsi_domain {
     int member, members; /* of this domain */
     int index, count;    /* of domains */
     int *first;          /* [count + 1] worker that leads each domain; the last entry is workers */
+    int32_t *shares;     /* [workers + 1] what workers before each can do; NULL: all the same */
     double waited;       /* seconds spent waiting for others, since it was last set to 0 */
 } lsi_domain;
 
@@ -38,6 +40,18 @@ void lsi_domain_free(lsi_domain *domain, void *memory);
 /* Collective over the domain: `mine` (from lsi_domain_alloc, or NULL) of every member, as addresses
  * of this process: all[members]. */
 ls_status lsi_domain_share(lsi_domain *domain, const void *mine, void **all);
+
+/* Shards of worker w, of so many. */
+static inline void lsi_domain_range(const lsi_domain *d, int shards, int w, int *first, int *end)
+{
+    if (d->shares)
+        lsi_cut_shares(shards, d->shares, d->workers, w, first, end);
+    else
+        lsi_cut_range(shards, d->workers, w, first, end);
+}
+
+/* Divide shards in proportion to weights[workers], each at least 1, the same on every worker. */
+ls_status lsi_domain_divide(lsi_domain *domain, const int32_t *weights);
 
 /* What this worker tells its launcher of itself: base/life.h. */
 static inline lsi_host_rank *lsi_domain_life(const lsi_domain *d)

@@ -141,6 +141,7 @@ static ls_status open_replica(lsi_engine *e, ls_comm *comm, const lsi_engine_con
                                          .sparse_rows = any ? rows : NULL,
                                          .together = config->another && !config->micro_batch,
                                          .keeper = config->keeper,
+                                         .weights = config->weights,
                                          .buffers = e->buffers};
         status = lsi_replica_open(comm, &setup, &e->replica);
     }
@@ -155,7 +156,9 @@ static ls_status open_side(lsi_engine *e, const lsi_engine_config *config)
     const lsi_replica *r = e->replica;
     if (!r->together)
         return LS_OK;
-    const int most = (r->shards + r->domain.workers - 1) / r->domain.workers;
+    int first, end;
+    lsi_domain_range(&r->domain, r->shards, r->domain.worker, &first, &end);
+    const int most = end - first + 1; /* of a smaller batch it may be one more, but never more */
     e->side = calloc((size_t)most, sizeof(ls_graph *));
     if (!e->side)
         return lsi_fail(LS_ERR_NOMEM, NULL, "engine", "out of memory");
@@ -303,7 +306,7 @@ void lsi_engine_part(const lsi_engine *e, uint64_t samples, uint64_t *first, uin
     const int shards = lsi_cut_shards(samples, e->replica->shards);
     int from, to;
     uint64_t unused;
-    lsi_cut_range(shards, d->workers, d->worker, &from, &to);
+    lsi_domain_range(d, shards, d->worker, &from, &to);
     *first = *end = 0;
     if (from == to)
         return;

@@ -32,6 +32,7 @@ typedef struct lsi_engine_config {
     void *another_arg;
     /* Where the state lies between generations; NULL: it ends with the communicator. */
     const lsi_keeper *keeper;
+    const int32_t *weights; /* [workers] what each can do; NULL: all the same */
 } lsi_engine_config;
 
 /* Samples of the graph's batch that such an engine needs: the largest shard, or the micro-batch. */

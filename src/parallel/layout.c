@@ -20,7 +20,7 @@ ls_status lsi_layout_make(lsi_replica *r, int leaves)
     l->n_in = 0;
     for (int m = 0; m < d->members; m++) {
         int first, end;
-        lsi_cut_range(leaves, d->workers, d->first[d->index] + m, &first, &end);
+        lsi_domain_range(d, leaves, d->first[d->index] + m, &first, &end);
         const int n = lsi_tree_nodes(leaves, first, end, nodes + l->n_in);
         for (int k = 0; k < n; k++)
             l->in[l->n_in++] = (struct lsi_input){m, k};
@@ -28,8 +28,8 @@ ls_status lsi_layout_make(lsi_replica *r, int leaves)
     l->n_out = lsi_tree_merge_plan(leaves, nodes, l->n_in, out, &l->plan);
     for (int i = 0; i < d->count; i++) {
         int unused;
-        lsi_cut_range(leaves, d->workers, d->first[i], &l->spans[i].first, &unused);
-        lsi_cut_range(leaves, d->workers, d->first[i + 1] - 1, &unused, &l->spans[i].end);
+        lsi_domain_range(d, leaves, d->first[i], &l->spans[i].first, &unused);
+        lsi_domain_range(d, leaves, d->first[i + 1] - 1, &unused, &l->spans[i].end);
     }
     for (int b = 0; b < r->n_buckets; b++) {
         lsi_shards *s = &r->buckets[b].shards;

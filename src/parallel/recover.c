@@ -47,7 +47,7 @@ static int has_begun(const lsi_vault *v, uint64_t number)
 }
 
 /* The replica as its members of then saw it, but all blocks are ours. */
-static ls_status see_as(lsi_replica *then, const lsi_vault_step *s)
+static ls_status see_as(lsi_replica *then, lsi_vault_step *s)
 {
     int *first = calloc(3, sizeof *first);
     then->of = calloc((size_t)s->members, sizeof *then->of);
@@ -62,7 +62,8 @@ static ls_status see_as(lsi_replica *then, const lsi_vault_step *s)
                                 .workers = s->workers,
                                 .members = s->members,
                                 .count = 1,
-                                .first = first};
+                                .first = first,
+                                .shares = s->shares[s->workers] ? s->shares : NULL};
     then->n_buckets = 0; /* none of ours is to be laid out */
     then->owns_all = 1;
     then->samples = s->samples;
@@ -130,7 +131,7 @@ static ls_status finish_step(lsi_replica *then, const lsi_vault_step *s)
 
 ls_status lsi_recover(lsi_replica *r, uint64_t *finished)
 {
-    const lsi_vault_step s = r->vault->head->step;
+    lsi_vault_step s = r->vault->head->step;
     const uint64_t steps = atomic_load(&r->vault->head->steps);
     *finished = 0;
     if (!r->optimizer)

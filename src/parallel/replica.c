@@ -62,6 +62,8 @@ ls_status lsi_replica_open(ls_comm *comm, const lsi_replica_setup *setup, lsi_re
     if (!r)
         return lsi_fail(LS_ERR_NOMEM, NULL, "replica", "out of memory");
     ls_status status = lsi_domain_open(comm, &r->domain);
+    if (status == LS_OK && setup->weights && setup->keeper) /* a heap has room for equal parts */
+        status = lsi_domain_divide(&r->domain, setup->weights);
     if (status == LS_OK)
         status = open_parts(r, setup);
     if (status != LS_OK) {
@@ -110,7 +112,7 @@ ls_status lsi_replica_begin(lsi_replica *r, uint64_t samples)
     const int leaves = lsi_cut_shards(samples, r->shards);
     LSI_TRY(lsi_layout_make(r, leaves));
     r->samples = samples;
-    lsi_cut_range(leaves, r->domain.workers, r->domain.worker, &r->first_shard, &r->end_shard);
+    lsi_domain_range(&r->domain, leaves, r->domain.worker, &r->first_shard, &r->end_shard);
     r->shard = r->first_shard - 1;
     r->buckets_ready = r->first_shard == r->end_shard ? r->n_buckets : 0;
     r->buckets_reduced = r->buckets_started = r->buckets_done = 0;

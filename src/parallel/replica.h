@@ -137,6 +137,7 @@ typedef struct lsi_replica_setup {
     int together;              /* with several domains: shards are computed side by side */
     const lsi_keeper *keeper;  /* NULL: memory that ends with the group */
     size_t buffers;            /* elements of statistics to be kept in the vault */
+    const int32_t *weights;    /* [workers] shards are divided in proportion; NULL: equally */
 } lsi_replica_setup;
 
 /* Collective: memory, optimizer, buckets. Weights are zeros. */

@@ -255,7 +255,7 @@ static size_t packed_bytes(const lsi_replica *r, const table *t, int member, int
 static int nodes_of(const lsi_replica *r, int w, lsi_tree_node nodes[LSI_TREE_MAX_NODES])
 {
     int first, end;
-    lsi_cut_range(r->layout.leaves, r->domain.workers, w, &first, &end);
+    lsi_domain_range(&r->domain, r->layout.leaves, w, &first, &end);
     return lsi_tree_nodes(r->layout.leaves, first, end, nodes);
 }
 

@@ -37,6 +37,9 @@ void lsi_transaction_begin(lsi_replica *r)
     s->first = d->first[d->index];
     s->members = d->members;
     memcpy(s->slot, r->slots, (size_t)d->members * sizeof *s->slot);
+    s->shares[d->workers] = 0;
+    if (d->shares)
+        memcpy(s->shares, d->shares, ((size_t)d->workers + 1) * sizeof *s->shares);
 }
 
 void lsi_transaction_change(lsi_replica *r)

@@ -49,6 +49,7 @@ typedef struct lsi_vault_step {
     int32_t leaves, workers, domains;
     int32_t first, members; /* workers first…first+members-1 are this domain's */
     int32_t slot[LSI_MAX_RANKS];
+    int32_t shares[LSI_MAX_RANKS + 1]; /* as in the domain; the last is 0 when they are equal */
 } lsi_vault_step;
 
 /* What is known of a step that is done. */

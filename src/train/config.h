@@ -90,7 +90,7 @@ typedef struct lsi_train_config {
         char out[LSI_CONFIG_PATH], transport[LSI_CONFIG_WORD], bind[LSI_CONFIG_PATH];
         uint64_t tensorboard;
         uint64_t check_every; /* steps between two comparisons of the hosts' states; 0: none */
-        char on_divergence[LSI_CONFIG_WORD];
+        char on_divergence[LSI_CONFIG_WORD], balance[LSI_CONFIG_WORD];
     } run;
 } lsi_train_config;
 

@@ -69,6 +69,7 @@ static const lsi_row rows[] = {
     {"run", "bind", LSI_ROW_TEXT, AT(run.bind), 0, 0, 0, NULL},
     {"run", "tensorboard", LSI_ROW_FLAG, AT(run.tensorboard), 0, 0, 1, NULL},
     {"run", "check_every", LSI_ROW_WHOLE, AT(run.check_every), 0, 0, STEPS_MAX, NULL},
+    {"run", "balance", LSI_ROW_WORD, AT(run.balance), 0, 0, 0, "even, speed"},
     {"run", "on_divergence", LSI_ROW_WORD, AT(run.on_divergence), 0, 0, 0, "stop, repair"},
 };
 enum { ROWS = sizeof rows / sizeof *rows };

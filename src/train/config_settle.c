@@ -116,6 +116,7 @@ static void fill_rest(lsi_train_config *c, const usual *u)
     fill(&c->run.tensorboard, 1);
     fill(&c->run.check_every, 50);
     fill_word(c->run.on_divergence, "stop");
+    fill_word(c->run.balance, "even");
 }
 
 /* The rate that is usual for an optimizer other than the model's own. */

@@ -46,6 +46,7 @@ static ls_status evaluate(lsi_trainer *t)
     lsi_evaluation found;
     if (!t->held)
         return LS_OK;
+    lsi_life_step(lsi_domain_life(&lsi_engine_replica(t->engine)->domain), 0);
     const uint64_t most = t->config.eval.batches * t->config.train.batch;
     LSI_TRY(lsi_evaluate(t->comm, t->graph, &t->fields, t->held, most, &found));
     LSI_TRY(lsi_record_eval(t, &found));
@@ -85,15 +86,27 @@ static ls_status step(lsi_trainer *t, int *change)
     LSI_TRY(lsi_engine_step(t->engine, samples, lsi_feed_fill, t, &result));
     t->stop |= result.stop;
     *change = result.change;
+    if (lsi_balance_step(t, &result, samples))
+        lsi_engine_ask_change(t->engine);
     return lsi_record_step(t, number, &result, samples);
 }
 
 /* Worker 0 may have to wait for a disk. */
 static ls_status save_now(lsi_trainer *t, int wait)
 {
+    lsi_life_step(life(t), 0);
     lsi_life_say(life(t), "saving", NULL);
     lsi_life_be_patient(life(t), 1);
     const ls_status status = lsi_record_save(t, wait);
+    lsi_life_be_patient(life(t), 0);
+    return status;
+}
+
+/* The last line: a digest of all weights. */
+static ls_status tell_done(lsi_trainer *t)
+{
+    lsi_life_be_patient(life(t), 1);
+    const ls_status status = lsi_record_done(t, t->stop);
     lsi_life_be_patient(life(t), 0);
     return status;
 }
@@ -177,7 +190,7 @@ static ls_status loop(lsi_trainer *t, int *change)
     if (!t->stop)
         LSI_TRY(evaluate(t));
     LSI_TRY(lsi_succeed_together(t, save_now(t, 1)));
-    LSI_TRY(lsi_succeed_together(t, lsi_record_done(t, t->stop)));
+    LSI_TRY(lsi_succeed_together(t, tell_done(t)));
     lsi_member_done(t->member);
     return LS_OK;
 }

@@ -321,6 +321,7 @@ static ls_status open_engine(lsi_trainer *t)
                                 .optimizer = &t->optim,
                                 .another = make_graph,
                                 .another_arg = t,
+                                .weights = t->powers,
                                 .keeper = lsi_member_lasts(t->member) ? &t->member->keeper : NULL};
     t->graph_batch = lsi_engine_graph_batch(&config);
     LSI_TRY(lsi_succeed_together(t, open_parts(t)));
@@ -370,6 +371,7 @@ ls_status lsi_trainer_enter(lsi_trainer *t)
     t->worker = ls_comm_rank(t->comm);
     t->workers = ls_comm_size(t->comm);
     LSI_TRY(agree(t));
+    LSI_TRY(lsi_balance_open(t));
     LSI_TRY(open_engine(t));
     if (!t->weights.param_values) /* they stay where they are, in a vault */
         LSI_TRY(lsi_weights_of(t->graph, &t->weights));
@@ -386,6 +388,8 @@ void lsi_trainer_leave(lsi_trainer *t)
     t->loader = NULL;
     lsi_engine_close(t->engine);
     t->engine = NULL;
+    free(t->powers);
+    t->powers = NULL;
     lsi_member_leave(t->member);
     t->comm = NULL;
 }

@@ -49,7 +49,10 @@ typedef struct lsi_trainer {
     ls_loader *loader;
     uint64_t asked; /* the next step to ask the loader for */
     const void *taken[LSI_FIELDS_MAX];
-    int stop; /* somebody wants the run to end */
+    int stop;                /* somebody wants the run to end */
+    int32_t *powers;         /* [workers] what each can do; NULL: all the same */
+    uint64_t measured;       /* steps of which the time is known, */
+    double shards, computed; /* their shards, and the seconds that those took */
 
     /* of the run */
     int configured, decided; /* it is known what the run is; it was this worker that decided */
@@ -81,6 +84,12 @@ typedef struct lsi_evaluation {
     uint64_t samples;
     double seconds;
 } lsi_evaluation;
+
+/* balance.c: shards in proportion to what workers can do, on request. */
+/* What each could do in the generation before: t->powers. Collective. */
+ls_status lsi_balance_open(lsi_trainer *t);
+/* A step has been done; 1: enough is known for a better division. */
+int lsi_balance_step(lsi_trainer *t, const lsi_step_result *result, uint64_t samples);
 
 /* setup.c */
 /* The generation that the member is in: configuration, data and model if they are not there yet,
