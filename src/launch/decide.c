@@ -5,8 +5,8 @@
  *    It takes whoever waits, up to max_workers.
  * 3. With fewer than min_workers it is waited for more; after a while the work is saved and ended.
  * 4. More than half of the hosts of the one before must be here, or half of them with the first;
- *    unless the store is not ours: then it is the store that has a majority. On a store that we have
- *    just moved to, late ones are waited for a little.
+ *    unless the store is not ours: then it is the store that has a majority. On a store that we
+ *    have just moved to, late ones are waited for a little.
  * 5. While a generation runs with fewer workers than it may have, and others wait, it is changed.
  */
 #include "launch/decide.h"

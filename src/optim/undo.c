@@ -1,8 +1,8 @@
 /* What an update is about to change, kept aside so that it can be put back.
  *
  * A worker may die in the middle of an update. Whatever it was working on is kept beforehand in
- * memory that outlives it, by save; whoever finds it there puts it back by restore, and the elements
- * are as if the update had not begun.
+ * memory that outlives it, by save; whoever finds it there puts it back by restore, and the
+ * elements are as if the update had not begun.
  *
  * 1. What is kept are parts, ranges of elements of one parameter: parameters, all arrays of the
  *    state and, of a lazy row, its stamp. Parts may overlap: they all hold the old values.

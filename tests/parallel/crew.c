@@ -118,7 +118,7 @@ static _Noreturn void work(crew *c, int slot, int gate)
     _exit(0);
 }
 
-/* ---- the test's side --------------------------------------------------------------------------- */
+/* ---- the test's side ------------------------------------------------------------------------- */
 
 static void start(crew *c, int slot)
 {

@@ -40,7 +40,7 @@ static void close_vaults(vaults *v)
     memset(v, 0, sizeof *v);
 }
 
-/* ---- who sends what ---------------------------------------------------------------------------- */
+/* ---- who sends what -------------------------------------------------------------------------- */
 
 /* What each domain has: "-" nothing, a digit: so many steps. */
 typedef struct trial {
@@ -193,7 +193,7 @@ static void test_who_sends_what(void **state)
     }
 }
 
-/* ---- training ----------------------------------------------------------------------------------- */
+/* ---- training -------------------------------------------------------------------------------- */
 
 typedef struct course {
     const task *task;

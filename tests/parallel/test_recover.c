@@ -132,7 +132,7 @@ static void go_on(crew *c, int n)
     assert_expected();
 }
 
-/* ---- exact places ------------------------------------------------------------------------------ */
+/* ---- exact places ---------------------------------------------------------------------------- */
 
 /* Slots of `n` workers, by rank: not the same, and not in order. */
 static const int slots_of[CREW_MOST + 1][CREW_MOST] = {{0}, {1}, {2, 0}, {1, 2, 0}};
@@ -256,7 +256,7 @@ static void deaths_of_all(void **state)
     }
 }
 
-/* ---- while others finish --------------------------------------------------------------------------- */
+/* ---- while others finish --------------------------------------------------------------------- */
 
 /* The first dies in the update at `place`; who finishes it dies at every `stride`th place of that;
  * and so on until one lives through it. */
@@ -313,7 +313,7 @@ static void deaths_at_the_beginning(void **state)
     }
 }
 
-/* ---- random moments ---------------------------------------------------------------------------- */
+/* ---- random moments -------------------------------------------------------------------------- */
 
 static uint64_t random_state = 88172645463325252u;
 
