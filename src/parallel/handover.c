@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "coll/algorithm.h"
+#include "optim/optimizer.h"
 
 /* What the leader of a domain says of it. */
 typedef struct standing {
@@ -15,9 +16,12 @@ typedef struct standing {
     int64_t steps;
 } standing;
 
-/* Who has the state, in order; and what each sends. */
+/* Who has the state, in order; and what each sends. Those who have it agree on every value but for
+ * lazy rows (optim/lazy.c): which of these are up to date differs where a step was not ended, and a
+ * row, its moments and its stamp must come from one hand. So one sends all where there are any. */
 typedef struct sources {
     int n;
+    int alone; /* the first of them sends all */
     const standing *of;
     int64_t steps;
 } sources;
@@ -36,7 +40,10 @@ static void part_of(const sources *s, int index, size_t bytes, size_t *from, siz
         return;
     for (int i = 0; i < index; i++)
         place += is_source(s, i);
-    lsi_part(bytes, s->n, place, from, to);
+    if (!s->alone)
+        lsi_part(bytes, s->n, place, from, to);
+    else if (place == 0)
+        *to = bytes;
 }
 
 /* All of the state to one domain. Collective over the leaders. */
@@ -103,7 +110,7 @@ static ls_status agree(lsi_replica *r)
         return lsi_fail(LS_ERR_NOMEM, NULL, "handover", "out of memory");
     const standing mine = {atomic_load(&head->filled), (int64_t)atomic_load(&head->steps)};
     ls_status status = ls_allgather(d->leaders, &mine, all, 2, LS_I64);
-    sources s = {.of = all, .steps = -1};
+    sources s = {.of = all, .steps = -1, .alone = r->optimizer && r->optimizer->stamp_count};
     for (int i = 0; status == LS_OK && i < d->count; i++)
         if (all[i].filled && all[i].steps > s.steps)
             s.steps = all[i].steps;
@@ -114,7 +121,7 @@ static ls_status agree(lsi_replica *r)
         status = spread(r, &s);
         if (status == LS_OK && !is_source(&s, d->index))
             lsi_log(LSI_LOG_INFO, "state of step %lld from %d hosts in %.3f s", (long long)s.steps,
-                    s.n, lsi_now() - from);
+                    s.alone ? 1 : s.n, lsi_now() - from);
     }
     if (status == LS_OK && s.n) {
         atomic_store(&head->steps, (uint64_t)s.steps);

@@ -196,8 +196,7 @@ static void never_blocks_on_send(void **state)
     assert_int_equal(lsi_gate_receive(gate[0], 0, &out), LS_OK); /* what was sent is there */
 }
 
-/* ---- the other side is gone
- * ------------------------------------------------------------------- */
+/* ---- the other side is gone ------------------------------------------------------------------ */
 
 static void peer_gone(void **state)
 {

@@ -25,7 +25,7 @@ typedef struct situation {
     int change;             /* asked for already */
     int stop, quorum_any, moved;
     const char *store;
-    double waited;
+    double waited, short_s;
     int decision;
     const char *out, *why; /* of a generation that is formed; words of the reason */
 } situation;
@@ -90,6 +90,8 @@ static const situation cases[] = {
      .decision = WAIT},
     {"after it: save, and end", 1, "0 0:2", "0:1:1:0", .least = 2, .waited = 601, .decision = FORM,
      .out = "1 0:1"},
+    {"a deadline as told", 1, "0 0:2", "0:1:1:0", .least = 2, .waited = 4, .short_s = 3,
+     .decision = FORM, .out = "1 0:1"},
     {"after it, with nobody", 1, "0 0:2", "0:1:0:0", .least = 2, .waited = 601, .decision = END,
      .why = "2 more of at least 2"},
     {"too few, to be stopped", 1, "0 0:2", "0:1:1:0", .least = 2, .stop = 1, .decision = FORM,
@@ -120,8 +122,14 @@ static const situation cases[] = {
     {"a store with a majority", 1, "0 3:1 4:1 5:1", "5:1:1:0", .store = "etcd://x",
      .decision = FORM, .out = "0 5:1"},
     {"a minority waits", 1, "0 3:1 4:1 5:1", "5:1:1:0", .waited = 59, .decision = LOOK},
-    {"and ends", 1, "0 3:1 4:1 5:1", "5:1:1:0", .waited = 61, .decision = END,
+    {"then saves, and ends", 1, "0 3:1 4:1 5:1", "5:1:1:0", .waited = 61, .decision = FORM,
+     .out = "1 5:1"},
+    {"or ends, with nobody", 1, "0 3:1 4:1 5:1", "5:1:0:0", .waited = 61, .decision = END,
      .why = "more than 1 of 3"},
+    {"as long as it was told", 1, "0 3:1 4:1 5:1", "5:1:1:0", .waited = 99, .short_s = 100,
+     .decision = LOOK},
+    {"and no longer", 1, "0 3:1 4:1 5:1", "5:1:1:0", .waited = 4, .short_s = 3, .decision = FORM,
+     .out = "1 5:1"},
     {"a minority does not stop in order", 1, "0 3:1 4:1 5:1", "5:1:1:0", .stop = 1,
      .decision = LOOK},
 
@@ -157,7 +165,8 @@ static void try_case(const situation *s)
     static const char *const names[] = {"nothing", "change", "form", "wait", "look", "end"};
     const lsi_launch_config config = {.hosts = s->hosts,
                                       .quorum_any = s->quorum_any,
-                                      .store = s->store};
+                                      .store = s->store,
+                                      .short_s = s->short_s};
     static lsi_council c;
     c = (lsi_council){.config = &config,
                       .least = s->least ? s->least : 1,

@@ -30,8 +30,7 @@ static ls_optim_config settings(const variant *v)
     return c;
 }
 
-/* ---- parameters, dense and sparse, and their gradients
- * ----------------------------------------- */
+/* ---- parameters, dense and sparse, and their gradients --------------------------------------- */
 
 typedef struct model {
     arrays a;
@@ -105,8 +104,7 @@ static void model_step(model *m, unsigned odds)
     OK(ls_optimizer_step(m->o, m->a.w, m->a.g, 0.25f));
 }
 
-/* ---- what is compared: parameters, arrays, stamps
- * ---------------------------------------------- */
+/* ---- what is compared: parameters, arrays, stamps -------------------------------------------- */
 
 typedef struct picture {
     float *w, *array[LSI_OPTIM_ARRAYS];
@@ -157,8 +155,7 @@ static void assert_as(const model *m, const picture *p)
             fail_msg("stamp %zu is %u, not %u", i, m->o->stamps[i], p->stamps[i]);
 }
 
-/* ---- memory with guards
- * -------------------------------------------------------------------------- */
+/* ---- memory with guards ---------------------------------------------------------------------- */
 
 typedef struct room {
     char *memory;
@@ -182,8 +179,7 @@ static void drop_room(room *r)
     free(r->memory - GUARD);
 }
 
-/* ---- updates
- * ----------------------------------------------------------------------------------- */
+/* ---- updates --------------------------------------------------------------------------------- */
 
 /* Save, change and put back each range of blocks, then update it for good: the step's end is the
  * one of an optimizer that never looked back. Returns how many ranges were changed at all. */
@@ -299,8 +295,7 @@ static void test_neighbours(void **state)
             try_neighbours(&variants[i], 1);
 }
 
-/* ---- rows
- * --------------------------------------------------------------------------------------- */
+/* ---- rows ------------------------------------------------------------------------------------ */
 
 /* Rows that have missed steps are touched, in portions as large as there is room for, and put back;
  * then touched for good. Some are named twice. */
@@ -359,8 +354,7 @@ static void test_wide_rows(void **state)
     try_rows(&variants[4], 1);
 }
 
-/* ---- seeking
- * ----------------------------------------------------------------------------------- */
+/* ---- seeking --------------------------------------------------------------------------------- */
 
 /* After some steps another optimizer takes over the state, rows that have missed steps included. */
 static void try_seek(const variant *v, int before, uint64_t from)

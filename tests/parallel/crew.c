@@ -39,7 +39,7 @@ static ls_status get_vault(void *arg, const lsi_vault_shape *shape, int make, ls
     crew_worker *w = arg;
     struct stat info;
     if (!w->vault) {
-        const int fd = dup(w->crew->vault);
+        const int fd = dup(w->crew->vault[w->crew->apart ? w->slot : 0]);
         if (fstat(fd, &info) == 0 && info.st_size == 0 && make)
             LSI_TRY(found_vault(fd, shape));
         LSI_TRY(lsi_vault_map(fd, shape, &w->vault));
@@ -55,7 +55,7 @@ static ls_status get_vault(void *arg, const lsi_vault_shape *shape, int make, ls
 void crew_step(crew_worker *w, const lsi_replica *r, uint64_t number)
 {
     if (!w->order.opening && w->order.place && w->order.step == number && w->vault)
-        crew_places_arm(w->vault, w->slot, r->undo_at, w->order.place);
+        crew_places_arm(w->vault, w->keeper.slot, r->undo_at, w->order.place);
 }
 
 void crew_safe(crew_worker *w)
@@ -83,7 +83,8 @@ static void take_part(crew_worker *w, lsi_gate_message *m)
     crew_shared *shared = w->crew->shared;
     const ls_config config = LS_CONFIG_INIT;
     w->order = shared->order[w->slot];
-    w->keeper = (lsi_keeper){w, m->boot.slot, m->boot.slots, get_vault};
+    w->keeper = w->crew->apart ? (lsi_keeper){w, 0, 1, get_vault}
+                               : (lsi_keeper){w, m->boot.slot, m->boot.slots, get_vault};
     m->boot.segment_fd = m->files[0];
     set_timer(w->order.after_us);
     ls_status status = lsi_init_from(&config, &m->boot, &w->comm);
@@ -117,8 +118,7 @@ static _Noreturn void work(crew *c, int slot, int gate)
     _exit(0);
 }
 
-/* ---- the test's side
- * --------------------------------------------------------------------------- */
+/* ---- the test's side ------------------------------------------------------------------------- */
 
 static void start(crew *c, int slot)
 {
@@ -151,16 +151,21 @@ static void bury(crew *c, int slot, int in_order)
         fail_msg("worker %d: wait status %#x, %s", slot, (unsigned)status, c->shared->error[slot]);
 }
 
-void crew_open(crew *c, int slots, crew_body body, void *arg)
+void crew_open(crew *c, int slots, int apart, crew_body body, void *arg)
 {
     setenv("LOCKSTEP_HEAP", "4M", 1);
     setenv("LOCKSTEP_TIMEOUT", "100", 1);
     setenv("LOCKSTEP_LOG", "error", 1);
-    *c = (crew){.body = body, .arg = arg, .slots = slots, .gate = {-1, -1, -1}};
-    c->vault = memfd_create("vault", MFD_CLOEXEC);
+    setenv("LOCKSTEP_TRANSPORT", apart ? "tcp" : "auto", 1);
+    *c = (crew){.body = body, .arg = arg, .slots = slots, .apart = apart, .gate = {-1, -1, -1}};
+    for (int i = 0; i < CREW_MOST; i++)
+        assert_true((c->vault[i] = memfd_create("vault", MFD_CLOEXEC)) >= 0);
+    assert_int_equal(lsi_key_generate(&c->key), LS_OK);
+    if (apart)
+        assert_int_equal(lsi_store_process_start("127.0.0.1", 0, &c->key, &c->store), LS_OK);
     c->shared =
         mmap(NULL, sizeof *c->shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    assert_true(c->vault >= 0 && c->shared != MAP_FAILED);
+    assert_true(c->shared != MAP_FAILED);
 }
 
 void crew_close(crew *c)
@@ -172,7 +177,9 @@ void crew_close(crew *c)
             bury(c, i, 1);
         }
     munmap(c->shared, sizeof *c->shared);
-    close(c->vault);
+    for (int i = 0; i < CREW_MOST; i++)
+        close(c->vault[i]);
+    lsi_store_process_stop(&c->store);
 }
 
 static void let_in(crew *c, const int *slots, int n, const lsi_host *segment)
@@ -188,7 +195,10 @@ static void let_in(crew *c, const int *slots, int n, const lsi_host *segment)
                             .host_size = {n},
                             .generation = c->generation,
                             .slot = slot,
-                            .slots = c->slots};
+                            .slots = c->slots,
+                            .bind = "127.0.0.1",
+                            .key = c->key};
+        snprintf(m.boot.store, sizeof m.boot.store, "%s", c->store.address);
         assert_int_equal(lsi_gate_send(c->gate[slot], &m), LS_OK);
     }
 }

@@ -24,6 +24,7 @@
 
 #include "coll/comm.h"
 #include "parallel/engine.h"
+#include "store/process.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define CREW_SLOW 3 /* times fewer of what could be more */
@@ -66,7 +67,11 @@ typedef ls_status (*crew_body)(crew_worker *worker, void *arg);
 struct crew {
     crew_body body;
     void *arg;
-    int slots, vault; /* the latter: a descriptor */
+    int slots;
+    int apart;            /* each has a vault of its own, as if on a host of its own */
+    int vault[CREW_MOST]; /* descriptors; the first is that of all who are not apart */
+    lsi_key key;
+    lsi_store_process store; /* where those who are apart find each other */
     uint64_t generation;
     pid_t pid[CREW_MOST]; /* 0: none */
     int gate[CREW_MOST];
@@ -74,7 +79,7 @@ struct crew {
     crew_shared *shared;
 };
 
-void crew_open(crew *c, int slots, crew_body body, void *arg);
+void crew_open(crew *c, int slots, int apart, crew_body body, void *arg);
 /* All that are left go home, in order. */
 void crew_close(crew *c);
 /* One generation of the workers in these slots, in order of ranks; how many of them died. `orders`

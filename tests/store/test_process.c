@@ -1,5 +1,4 @@
-/* The store in a process of its own: it serves, ends with whoever started it, and leaves
- * nothing. */
+/* The store in a process of its own: it serves, ends with whoever started it, leaves nothing. */
 #include "fixture.h"
 
 #include <errno.h>
@@ -211,8 +210,7 @@ static void signals_are_not_for_it(void **state)
     lsi_store_process_stop(&p);
 }
 
-/* ---- the end of its parent
- * -------------------------------------------------------------------- */
+/* ---- the end of its parent ------------------------------------------------------------------- */
 
 typedef struct told {
     pid_t pid;
