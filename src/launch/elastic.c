@@ -321,8 +321,8 @@ static void on_generation(void *arg, const lsi_table *table)
         lsi_council_tell_dead(&e->council, e->generation, first + i,
                               "it died before it could enter");
     explicit_bzero(&boot, sizeof boot);
-    lsi_log(LSI_LOG_INFO, "generation %llu: %d workers on %d hosts",
-            (unsigned long long)e->generation, ranks, table->hosts);
+    lsi_log(LSI_LOG_INFO, "generation %llu: %d workers on %d hosts, from %d on here",
+            (unsigned long long)e->generation, ranks, table->hosts, first);
 }
 
 /* ---- what the council tells
