@@ -17,6 +17,7 @@
 
 #define WORD_FIRST_S 2.0
 #define WORD_EVERY_S 5.0
+#define GAP LSI_MAX_HOSTS /* numbers that hosts have got of whom we have not heard */
 
 static double lease_s(const lsi_council *c)
 {
@@ -136,32 +137,72 @@ int lsi_council_others(const lsi_council *c)
 
 /* ---- coming --------------------------------------------------------------------------------- */
 
-/* A number of our own. */
-static ls_status take_number(lsi_council *c)
+/* What "next" says, and its version: 0 when there is none yet. */
+static ls_status read_next(lsi_council *c, uint64_t *next, uint64_t *version)
 {
-    lsi_store *s = c->store;
+    char text[24];
     const uint8_t *value;
     size_t bytes;
-    uint64_t version = 0;
+    const ls_status status = c->store->ops->get(c->store, "next", &value, &bytes, version);
+    *next = 1;
+    if (status == LS_ERR_NOT_FOUND) {
+        *version = 0;
+        return LS_OK;
+    }
+    if (status != LS_OK)
+        return status;
+    snprintf(text, sizeof text, "%.*s", (int)bytes, (const char *)value);
+    *next = strtoull(text, NULL, 10);
+    return LS_OK;
+}
+
+static ls_status write_next(lsi_council *c, uint64_t next, uint64_t version)
+{
+    char text[24];
+    const int n = snprintf(text, sizeof text, "%llu", (unsigned long long)next);
+    return c->store->ops->compare_and_put(c->store, "next", version, text, (size_t)n, 0, NULL);
+}
+
+/* A number of our own. The first host begins to count; whoever comes earlier is not first, and where
+ * nobody counts there is no run yet, or it meets elsewhere. */
+static ls_status take_number(lsi_council *c)
+{
     for (;;) {
-        char text[24];
-        uint64_t next = 1;
-        ls_status status = s->ops->get(s, "next", &value, &bytes, &version);
-        if (status == LS_OK) {
-            snprintf(text, sizeof text, "%.*s", (int)bytes, (const char *)value);
-            next = strtoull(text, NULL, 10);
-        } else if (status == LS_ERR_NOT_FOUND) {
-            version = 0;
-        } else {
-            return status;
-        }
-        const int n = snprintf(text, sizeof text, "%llu", (unsigned long long)next + 1);
-        status = s->ops->compare_and_put(s, "next", version, text, (size_t)n, 0, NULL);
+        uint64_t next, version;
+        LSI_TRY(read_next(c, &next, &version));
+        if (version == 0 && (c->config->join || c->table.generation))
+            return lsi_fail(LS_ERR_NOT_FOUND, NULL, "cannot join", "no run meets here yet");
+        const ls_status status = write_next(c, next + 1, version);
         if (status == LS_OK)
             c->me.id = next;
         if (status != LS_ERR_CONFLICT)
             return status;
     }
+}
+
+void lsi_council_furnish(lsi_council *c)
+{
+    char key[32], text[LSI_MAX_HOSTS * 24];
+    uint64_t last = c->me.id;
+    ls_status status = LS_OK;
+    lsi_council_limit(c);
+    if (c->stop)
+        lsi_council_ask_stop(c);
+    if (c->store && c->table.generation) {
+        snprintf(key, sizeof key, "gen/%llu", (unsigned long long)c->table.generation);
+        const size_t bytes = lsi_table_print(&c->table, text);
+        status = c->store->ops->compare_and_put(c->store, key, 0, text, bytes, 0, NULL);
+        note(c, status == LS_ERR_CONFLICT ? LS_OK : status);
+    }
+    for (int i = 0; i < c->n_known; i++)
+        last = c->known[i].id > last ? c->known[i].id : last;
+    do { /* at last: from now on others may come */
+        uint64_t next, version;
+        status = c->store ? read_next(c, &next, &version) : LS_OK;
+        if (c->store && status == LS_OK && next <= last)
+            status = write_next(c, last + 1 + GAP, version);
+    } while (status == LS_ERR_CONFLICT);
+    note(c, status);
 }
 
 /* Take a seat at the store that was opened: it tells what is known there from now on. */

@@ -69,7 +69,8 @@ static ls_status find_first(lsi_council *c, const char *url, double wait_s)
     double word = lsi_now() + WORD_S / 2;
     for (const double deadline = lsi_now() + wait_s;;) {
         const ls_status status = lsi_council_connect(c, url, LSI_COUNCIL_CALL_S, 1);
-        if (status == LS_OK || (status != LS_ERR_TIMEOUT && status != LS_ERR_PEER_DEAD))
+        if (status == LS_OK ||
+            (status != LS_ERR_TIMEOUT && status != LS_ERR_PEER_DEAD && status != LS_ERR_NOT_FOUND))
             return status;
         if (lsi_now() >= deadline)
             return lsi_fail(LS_ERR_TIMEOUT, "is `lockstep train --listen` running there?", what,
@@ -149,6 +150,8 @@ static int try_all(lsi_council *c, int better)
         lsi_log(LSI_LOG_INFO, "meeting the other hosts at %s from now on", url);
         c->owner = seat->id;
         c->moved_at = lsi_now();
+        if (!better)
+            lsi_council_furnish(c);
         return 1;
     }
     return 0;

@@ -1,6 +1,7 @@
 /* The rules by which generations begin.
  *
- * 1. The first begins when all hosts that were announced are here with all their workers.
+ * 1. The first begins when all hosts that were announced are here with all their workers. It is the
+ *    host that listens who knows how many.
  * 2. A later one begins when no worker is inside the one before: all that live wait at the gate.
  *    It takes whoever waits, up to max_workers.
  * 3. With fewer than min_workers it is waited for more; after a while the work is saved and ended.
@@ -100,6 +101,10 @@ static lsi_decision decide_first(const lsi_council *c, char *why)
 {
     const int hosts = c->config->hosts > 0 ? c->config->hosts : 1;
     int here = 0;
+    if (c->config->join) {
+        snprintf(why, LSI_HOST_CAUSE_MAX, "the host that listened is gone");
+        return LSI_DECIDE_END;
+    }
     for (int i = 0; i < c->n_seats; i++)
         here += c->seats[i].ready > 0 && c->seats[i].busy == 0 && !c->seats[i].leaving;
     if (here >= hosts)
