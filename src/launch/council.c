@@ -46,11 +46,16 @@ static void put(lsi_council *c, const char *key, const char *text, uint64_t leas
         note(c, c->store->ops->put(c->store, key, text, strlen(text), lease, NULL));
 }
 
+static void seat_text(const lsi_council *c, char key[32], char text[LSI_SEAT_TEXT])
+{
+    snprintf(key, 32, "host/%llu", (unsigned long long)c->me.id);
+    lsi_seat_print(&c->me, text);
+}
+
 static void say_seat(lsi_council *c)
 {
     char key[32], text[LSI_SEAT_TEXT];
-    snprintf(key, sizeof key, "host/%llu", (unsigned long long)c->me.id);
-    lsi_seat_print(&c->me, text);
+    seat_text(c, key, text);
     put(c, key, text, c->lease);
 }
 
@@ -205,25 +210,30 @@ void lsi_council_furnish(lsi_council *c)
     note(c, status);
 }
 
-/* Take a seat at the store that was opened: it tells what is known there from now on. */
+/* Take a seat at the store. */
 static ls_status sit_down(lsi_council *c, int anew)
 {
-    c->n_seats = 0;
+    char key[32], text[LSI_SEAT_TEXT];
     c->keep_at = lsi_now() + lease_s(c) / 3;
     LSI_TRY(c->store->ops->lease(c->store, lease_s(c), &c->lease));
     if (anew)
         LSI_TRY(take_number(c));
-    say_seat(c);
-    return c->store ? c->store->ops->watch(c->store, "") : LS_ERR_PEER_DEAD;
+    seat_text(c, key, text);
+    return c->store->ops->put(c->store, key, text, strlen(text), c->lease, &c->seat_version);
 }
 
+/* Our own seat is the last that we hear of those that were there when we came: until then we do not
+ * know who is first. */
 ls_status lsi_council_connect(lsi_council *c, const char *url, double timeout_s, int anew)
 {
     lsi_store *store;
     LSI_TRY(lsi_store_open(url, &c->key, timeout_s, &store));
     lsi_store_close(c->store);
     c->store = store;
-    const ls_status status = sit_down(c, anew);
+    c->n_seats = c->seated = 0;
+    ls_status status = c->store->ops->watch(c->store, "");
+    if (status == LS_OK)
+        status = sit_down(c, anew);
     if (status == LS_OK) {
         snprintf(c->url, sizeof c->url, "%s", url);
         return LS_OK;
@@ -256,6 +266,7 @@ static void hear_host(lsi_council *c, const lsi_store_event *e, const char *text
     if (!e->deleted) {
         if (lsi_seat_parse(id, text, &seat))
             lsi_seats_put(c, &seat);
+        c->seated |= id == c->me.id && e->version >= c->seat_version;
         return;
     }
     if (lsi_seats_drop(c, id) && id != c->me.id && !c->ended)
@@ -336,7 +347,7 @@ static void hear(lsi_council *c, const lsi_store_event *e, const lsi_council_sin
 
 static int is_first(const lsi_council *c)
 {
-    return c->n_seats > 0 && c->seats[0].id == c->me.id;
+    return c->seated && c->n_seats > 0 && c->seats[0].id == c->me.id;
 }
 
 static void form(lsi_council *c, const lsi_table *table)

@@ -44,6 +44,7 @@ struct lsi_elastic {
     int watched; /* the council's descriptor that is in the epoll set; -1: none */
     int kept[LSI_KEPT_COUNT];
     uint64_t generation; /* the latest that our workers have entered */
+    uint64_t declined;   /* one that began while they were still inside an older one */
     int first_rank;      /* there */
     lsi_table table;     /* its hosts */
     int leaving;         /* this host was asked to go */
@@ -86,7 +87,8 @@ static void tell(lsi_run *run)
 {
     lsi_elastic *e = run->elastic;
     const int waits = e->generation > 0 || are_all_started(run);
-    lsi_council_tell(&e->council, e->generation, waits ? count_here(run) : 0, count_inside(run),
+    const uint64_t latest = e->declined > e->generation ? e->declined : e->generation;
+    lsi_council_tell(&e->council, latest, waits ? count_here(run) : 0, count_inside(run),
                      e->leaving);
 }
 
@@ -286,6 +288,18 @@ static void set_wishes(lsi_run *run)
     atomic_store(&run->segment.block->wish, wish);
 }
 
+/* A generation that counts on our workers, while they are still inside an older one: they come too
+ * late for it. The others are told, or they would wait. */
+static void decline(lsi_run *run, const lsi_table *table, int place, int first)
+{
+    lsi_elastic *e = run->elastic;
+    for (int i = 0; place >= 0 && i < table->size[place]; i++)
+        lsi_council_tell_dead(&e->council, table->generation, first + i,
+                              "it was still inside an older generation");
+    if (place >= 0)
+        e->declined = table->generation;
+}
+
 static void on_generation(void *arg, const lsi_table *table)
 {
     lsi_run *run = arg;
@@ -294,6 +308,7 @@ static void on_generation(void *arg, const lsi_table *table)
     const int place = lsi_council_place(&e->council, table, &first, &ranks);
     if (count_inside(run)) {
         abandon(run, "the other hosts have gone on without this one");
+        decline(run, table, place, first);
         return;
     }
     if (place < 0)
