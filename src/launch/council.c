@@ -31,7 +31,7 @@ static void note(lsi_council *c, ls_status status)
     if (status != LS_ERR_TIMEOUT)
         c->late_since = 0;
     else if (c->late_since == 0)
-        c->late_since = now;
+        c->late_since = now - LSI_COUNCIL_CALL_S;
     if (status == LS_OK || !c->store || ls_status_get_reach(status) != LS_STATUS_PEER ||
         (status == LS_ERR_TIMEOUT && now - c->late_since < lease_s(c) / 2))
         return;
@@ -211,12 +211,12 @@ void lsi_council_furnish(lsi_council *c)
 }
 
 /* Take a seat at the store. */
-static ls_status sit_down(lsi_council *c, int anew)
+static ls_status sit_down(lsi_council *c)
 {
     char key[32], text[LSI_SEAT_TEXT];
     c->keep_at = lsi_now() + lease_s(c) / 3;
     LSI_TRY(c->store->ops->lease(c->store, lease_s(c), &c->lease));
-    if (anew)
+    if (!c->me.id)
         LSI_TRY(take_number(c));
     seat_text(c, key, text);
     return c->store->ops->put(c->store, key, text, strlen(text), c->lease, &c->seat_version);
@@ -224,7 +224,7 @@ static ls_status sit_down(lsi_council *c, int anew)
 
 /* Our own seat is the last that we hear of those that were there when we came: until then we do not
  * know who is first. */
-ls_status lsi_council_connect(lsi_council *c, const char *url, double timeout_s, int anew)
+ls_status lsi_council_connect(lsi_council *c, const char *url, double timeout_s)
 {
     lsi_store *store;
     LSI_TRY(lsi_store_open(url, &c->key, timeout_s, &store));
@@ -233,7 +233,7 @@ ls_status lsi_council_connect(lsi_council *c, const char *url, double timeout_s,
     c->n_seats = c->seated = 0;
     ls_status status = c->store->ops->watch(c->store, "");
     if (status == LS_OK)
-        status = sit_down(c, anew);
+        status = sit_down(c);
     if (status == LS_OK) {
         snprintf(c->url, sizeof c->url, "%s", url);
         return LS_OK;
@@ -271,7 +271,7 @@ static void hear_host(lsi_council *c, const lsi_store_event *e, const char *text
     }
     if (lsi_seats_drop(c, id) && id != c->me.id && !c->ended)
         sink->lost(sink->arg, id, "its launcher is gone");
-    if (id == c->me.id && !c->ended) { /* we were asleep for too long, and are not one of them */
+    if (id == c->me.id && !c->ended && e->version >= c->seat_version) { /* asleep for too long */
         lsi_log(LSI_LOG_WARN, "given up by the other hosts; coming back");
         c->lease = 0;
     }
@@ -401,21 +401,21 @@ static void decide(lsi_council *c, const lsi_council_sink *sink)
     }
 }
 
-/* The lease, in time; a new seat if it was lost meanwhile. */
+/* The lease, in time; our seat again if it was lost meanwhile, with the number that we have: the
+ * generation that we are of counts on us, should all have been given up. */
 static void keep_seat(lsi_council *c)
 {
     const double now = lsi_now();
     if (now < c->keep_at || !c->store)
         return;
-    c->keep_at = now + lease_s(c) / 3;
     const ls_status status = c->lease ? c->store->ops->keep(c->store, c->lease) : LS_ERR_NOT_FOUND;
-    if (status != LS_ERR_NOT_FOUND) {
-        note(c, status);
+    if (status == LS_ERR_NOT_FOUND) {
+        note(c, sit_down(c));
         return;
     }
-    c->me.generation = 0;
-    c->me.busy = 0;
-    note(c, sit_down(c, 1));
+    if (status == LS_OK) /* else at once again */
+        c->keep_at = lsi_now() + lease_s(c) / 3;
+    note(c, status);
 }
 
 /* Hosts of this generation that have not followed us to another store count as lost. */

@@ -50,7 +50,7 @@ static ls_status open_as_first(lsi_council *c)
     if (c->config->listen)
         fprintf(stderr, "lockstep: listening on %s\n", c->own.address);
     url_of(c->own.address, url);
-    return lsi_council_connect(c, c->config->store ? c->config->store : url, LSI_COUNCIL_CALL_S, 1);
+    return lsi_council_connect(c, c->config->store ? c->config->store : url, LSI_COUNCIL_CALL_S);
 }
 
 /* The route to the others tells which of our addresses they can reach. */
@@ -68,7 +68,7 @@ static ls_status find_first(lsi_council *c, const char *url, double wait_s)
 {
     double word = lsi_now() + WORD_S / 2;
     for (const double deadline = lsi_now() + wait_s;;) {
-        const ls_status status = lsi_council_connect(c, url, LSI_COUNCIL_CALL_S, 1);
+        const ls_status status = lsi_council_connect(c, url, LSI_COUNCIL_CALL_S);
         if (status == LS_OK ||
             (status != LS_ERR_TIMEOUT && status != LS_ERR_PEER_DEAD && status != LS_ERR_NOT_FOUND))
             return status;
@@ -144,8 +144,7 @@ static int try_all(lsi_council *c, int better)
             continue;
         if (better && seat->id > c->owner && !is_ahead(c, url))
             continue;
-        const int anew = better;
-        if (lsi_council_connect(c, url, TRY_S, anew) != LS_OK)
+        if (lsi_council_connect(c, url, TRY_S) != LS_OK)
             continue;
         lsi_log(LSI_LOG_INFO, "meeting the other hosts at %s from now on", url);
         c->owner = seat->id;
@@ -166,7 +165,7 @@ void lsi_council_move(lsi_council *c, const lsi_council_sink *sink)
     c->try_at = now + AGAIN_S;
     c->since = 0;
     if (c->config->store)
-        (void)lsi_council_connect(c, c->config->store, TRY_S, 0);
+        (void)lsi_council_connect(c, c->config->store, TRY_S);
     else
         (void)try_all(c, 0);
 }

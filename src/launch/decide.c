@@ -15,6 +15,7 @@
 #include <stdio.h>
 
 #define MINORITY_S 60.0 /* for the others to come back */
+#define LISTENER_S 5.0  /* likewise for the one that listens, before there is a generation */
 
 static const lsi_seat *seat_of(const lsi_council *c, uint64_t id)
 {
@@ -97,13 +98,13 @@ static int returned(const lsi_council *c)
 }
 
 /* The first generation: hosts as announced. */
-static lsi_decision decide_first(const lsi_council *c, char *why)
+static lsi_decision decide_first(const lsi_council *c, double waited, char *why)
 {
     const int hosts = c->config->hosts > 0 ? c->config->hosts : 1;
     int here = 0;
     if (c->config->join) {
-        snprintf(why, LSI_HOST_CAUSE_MAX, "the host that listened is gone");
-        return LSI_DECIDE_END;
+        snprintf(why, LSI_HOST_CAUSE_MAX, "the host that listens, which is gone");
+        return waited > LISTENER_S ? LSI_DECIDE_END : LSI_DECIDE_WAIT;
     }
     for (int i = 0; i < c->n_seats; i++)
         here += c->seats[i].ready > 0 && c->seats[i].busy == 0 && !c->seats[i].leaving;
@@ -162,6 +163,6 @@ lsi_decision lsi_decide(const lsi_council *c, double waited, lsi_table *out, cha
         return more && c->change < c->table.generation ? LSI_DECIDE_CHANGE : LSI_DECIDE_NOTHING;
     }
     if (!c->table.generation && !c->stop)
-        return decide_first(c, why);
+        return decide_first(c, waited, why);
     return decide_next(c, waited, out, why);
 }
