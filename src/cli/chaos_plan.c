@@ -3,7 +3,7 @@
  * 1. Event i is drawn from block i of the stream of the seed: a longer schedule begins differently
  *    only in the steps.
  * 2. While it is drawn, who takes part is followed: hosts in the order of their numbers in the run.
- *    One that was away for longer than --evict-after comes back with a new number, behind the others.
+ *    One that was away for a while comes back with the number that it had.
  * 3. Nothing is drawn that the run does not promise to survive: more than half of the hosts of the
  *    latest generation stay, or half of them with the first (launch/decide.c).
  */
@@ -94,21 +94,13 @@ static int can_be(const lsi_chaos_options *o, const crowd *w, lsi_chaos_kind kin
     return lsi_chaos_is_covered(o, kind, w->n, place == 0);
 }
 
-static void follow(const lsi_chaos_options *o, crowd *w, const lsi_chaos_event *e, int place)
+static void follow(crowd *w, const lsi_chaos_event *e, int place)
 {
-    const int is_evicted = e->seconds > o->evict_s && (w->n > 2 || place > 0 || o->store);
     switch (e->kind) {
     case LSI_CHAOS_LAUNCHER:
     case LSI_CHAOS_HOST:
     case LSI_CHAOS_LEAVE: take_out(w, place); break;
     case LSI_CHAOS_JOIN: w->host[w->n++] = w->ever++; break;
-    case LSI_CHAOS_PAUSE:
-    case LSI_CHAOS_CUT:
-        if (is_evicted && w->n > 1) {
-            take_out(w, place);
-            w->host[w->n++] = e->host;
-        }
-        break;
     default: break;
     }
 }
@@ -144,7 +136,7 @@ static void draw_one(const lsi_chaos_options *o, crowd *w, uint32_t number, lsi_
     e->host = e->kind == LSI_CHAOS_JOIN ? w->ever : w->host[place];
     e->worker = (int)(words[2] % (uint32_t)o->workers);
     e->seconds = duration(o, e->kind, words[3]);
-    follow(o, w, e, place);
+    follow(w, e, place);
 }
 
 void lsi_chaos_draw(const lsi_chaos_options *o, uint64_t steps, lsi_chaos_plan *plan)
