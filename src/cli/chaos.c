@@ -340,6 +340,8 @@ static int chaos(lsi_chaos *c)
     const struct sigaction action = {.sa_handler = on_signal};
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGHUP, &action, NULL);
+    signal(SIGPIPE, SIG_IGN); /* whoever has stopped reading: we still clean up */
     if (open_folder(c) != LS_OK)
         return lsi_cli_fail();
     find_expected(c);

@@ -95,8 +95,8 @@ static _Noreturn void be_host(const lsi_chaos *c, int host, pid_t parent, char *
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
-    signal(SIGINT, SIG_DFL);
-    signal(SIGTERM, SIG_DFL);
+    for (int number = 1; number < NSIG; number++)
+        (void)signal(number, SIG_DFL);
     execv("/proc/self/exe", argv);
     _exit(127);
 }
