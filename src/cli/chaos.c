@@ -268,7 +268,10 @@ static ls_status open_folder(lsi_chaos *c)
 {
     char path[PATH_MAX];
     uint64_t random[2];
-    snprintf(c->folder, sizeof c->folder, "/tmp/lockstep-chaos-XXXXXX");
+    const char *where = getenv("TMPDIR") && *getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp";
+    const int n = snprintf(c->folder, sizeof c->folder, "%s/lockstep-chaos-XXXXXX", where);
+    if (n >= (int)sizeof c->folder)
+        return lsi_fail(LS_ERR_CONFIG, NULL, "TMPDIR", "its path is too long");
     if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random || !mkdtemp(c->folder))
         return lsi_fail_errno("chaos", "cannot make a temporary folder");
     snprintf(c->id, sizeof c->id, "%016llx%016llx", (unsigned long long)random[0],

@@ -29,6 +29,7 @@
 #define LSI_CHAOS_WORKERS 256 /* processes of a host that are looked at */
 #define LSI_CHAOS_ENV "LOCKSTEP_CHAOS"
 #define LSI_CHAOS_WHY 512
+#define LSI_CHAOS_FOLDER 256
 
 typedef enum lsi_chaos_kind {
     LSI_CHAOS_KILL,     /* SIGKILL to a worker */
@@ -94,7 +95,7 @@ typedef struct lsi_chaos_undo {
 typedef struct lsi_chaos {
     lsi_chaos_options o;
     lsi_chaos_plan plan;
-    char folder[64]; /* temporary */
+    char folder[LSI_CHAOS_FOLDER]; /* temporary */
     char out[PATH_MAX], reference[PATH_MAX];
     char id[33]; /* of the mark */
     pid_t pid;
