@@ -139,6 +139,12 @@ static void draw_one(const lsi_chaos_options *o, crowd *w, uint32_t number, lsi_
     follow(w, e, place);
 }
 
+/* Workers may die until the very end; hosts that come then find nobody. */
+static double last_of(const lsi_chaos_options *o)
+{
+    return o->kinds == 1u << LSI_CHAOS_KILL ? 1 : LAST;
+}
+
 void lsi_chaos_draw(const lsi_chaos_options *o, uint64_t steps, lsi_chaos_plan *plan)
 {
     crowd w = {.n = o->hosts, .ever = o->hosts};
@@ -152,8 +158,8 @@ void lsi_chaos_draw(const lsi_chaos_options *o, uint64_t steps, lsi_chaos_plan *
         uint32_t words[4];
         lsi_philox(counter, key, words);
         const double at = (i + (double)lsi_philox_uniform(words[0])) / o->events;
-        e->step = 1 + (uint64_t)(LAST * at * (double)steps);
         draw_one(o, &w, (uint32_t)i, e);
+        e->step = 1 + (uint64_t)(last_of(o) * at * (double)steps);
         plan->n += e->kind != LSI_CHAOS_KINDS; /* nothing of what was asked for is covered now */
     }
     plan->hosts = w.ever;
