@@ -152,6 +152,8 @@ static void send_home(lsi_child *child)
     child->leaving = 1; /* its end is in order */
 }
 
+static void on_end(void *arg);
+
 static void on_message(lsi_run *run, lsi_child *child, lsi_gate_message *m)
 {
     lsi_elastic *e = run->elastic;
@@ -170,6 +172,7 @@ static void on_message(lsi_run *run, lsi_child *child, lsi_gate_message *m)
             lsi_council_end(&e->council, 1, "too few were left to go on; the work was saved");
         else
             lsi_council_end(&e->council, 0, "done");
+        on_end(run); /* now: its end may be in the same breath */
         break;
     case LSI_GATE_LEAVE: child->leaving = 1; break;
     default: break;
