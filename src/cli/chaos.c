@@ -28,6 +28,7 @@
 #include "train/checkpoint.h"
 
 #define EVICT_S 2.0
+#define RESTARTS 1000
 #define DEADLINE_S 60.0
 #define SHARDS 8 /* as usual: more workers than that would be spares */
 
@@ -196,11 +197,12 @@ static ls_status read_job(lsi_chaos_options *o)
     const char *text;
     long number = 0;
     o->out = job_value(o, "--out");
-    if ((text = job_value(o, "--evict-after"))) {
+    if ((text = job_value(o, "--evict-after")))
         LSI_TRY(lsi_parse_seconds("--evict-after", text, &o->evict_s));
-        o->evict_given = 1;
+    if ((text = job_value(o, "--restarts"))) {
+        LSI_TRY(lsi_parse_int("--restarts", text, 0, INT_MAX, &number));
+        o->restarts = (int)number;
     }
-    o->restarts_given = job_value(o, "--restarts") != NULL;
     if ((text = job_value(o, "--shards"))) {
         LSI_TRY(lsi_parse_int("--shards", text, 1, INT_MAX, &number));
         o->shards = (int)number;
@@ -372,6 +374,7 @@ int lsi_cli_chaos(int argc, char **argv)
                                .events = 6,
                                .deadline_s = DEADLINE_S,
                                .evict_s = EVICT_S,
+                               .restarts = RESTARTS,
                                .shards = SHARDS};
     int status = parse(argc, argv, &c->o);
     if (status < 0)

@@ -57,8 +57,7 @@ typedef struct lsi_chaos_options {
     int n_words;
     const char *out;
     double evict_s;
-    int evict_given, restarts_given;
-    int shards;
+    int restarts, shards;
     uint64_t steps; /* 0: not said */
 } lsi_chaos_options;
 

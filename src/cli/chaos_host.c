@@ -140,10 +140,9 @@ static ls_status start_host(lsi_chaos *c, words *w)
     lsi_chaos_host *h = &c->hosts[c->n_hosts];
     *h = (lsi_chaos_host){0};
     say_number(w, "-n", c->o.workers);
-    if (!c->o.evict_given)
-        say_number(w, "--evict-after", c->o.evict_s);
-    if (!c->o.restarts_given)
-        say_number(w, "--restarts", 1000);
+    say_number(w, "--evict-after", c->o.evict_s);
+    say_number(w, "--restarts", c->o.restarts);
+    say(w, "--quiet");
     if (c->o.store) {
         say(w, "--store");
         say(w, c->o.store);
@@ -171,7 +170,6 @@ ls_status lsi_chaos_start_first(lsi_chaos *c)
     say(&w, "lockstep");
     say(&w, "train");
     add_job(c, &w);
-    say(&w, "--quiet");
     say(&w, "--out");
     say(&w, c->out);
     lsi_chaos_net_address(c, 0, address);

@@ -116,8 +116,8 @@ static void move_store(lsi_chaos *c)
     const char *host = strstr(c->o.store, "://"), *port = host ? strchr(host + 3, ':') : NULL;
     if (!port)
         return;
-    snprintf(url, sizeof url, "%.*s://10.%d.0.%d%s", (int)(host - c->o.store), c->o.store, subnet(c),
-             HOME, port);
+    snprintf(url, sizeof url, "%.*s://10.%d.0.%d%s", (int)(host - c->o.store), c->o.store,
+             subnet(c), HOME, port);
     c->o.store = url;
 }
 
