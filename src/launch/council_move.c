@@ -156,6 +156,27 @@ static int try_all(lsi_council *c, int better)
     return 0;
 }
 
+/* Our own store was killed: another one, where the others look for it if that can be. */
+static void revive(lsi_council *c)
+{
+    char host[LSI_ADDR_MAX];
+    int port;
+    if (lsi_store_process_is_alive(&c->own) || lsi_net_split(c->me.address, host, &port) != LS_OK)
+        return;
+    lsi_store_process_stop(&c->own);
+    ls_status status = lsi_store_process_start(c->bind, port, &c->key, &c->own);
+    if (status != LS_OK)
+        status = lsi_store_process_start(c->bind, 0, &c->key, &c->own);
+    if (status != LS_OK) {
+        lsi_log(LSI_LOG_WARN, "%s", ls_last_error());
+        return;
+    }
+    snprintf(c->me.address, sizeof c->me.address, "%s", c->own.address);
+    lsi_seats_put(c, &c->me);
+    lsi_log(LSI_LOG_WARN, "the store of this host had ended; there is a new one at %s",
+            c->own.address);
+}
+
 void lsi_council_move(lsi_council *c, const lsi_council_sink *sink)
 {
     const double now = lsi_now();
@@ -166,8 +187,8 @@ void lsi_council_move(lsi_council *c, const lsi_council_sink *sink)
     c->since = 0;
     if (c->config->store)
         (void)lsi_council_connect(c, c->config->store, TRY_S);
-    else
-        (void)try_all(c, 0);
+    else if (!try_all(c, 0))
+        revive(c);
 }
 
 void lsi_council_look(lsi_council *c)

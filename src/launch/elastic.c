@@ -619,6 +619,17 @@ static void dispatch(lsi_run *run, uint64_t tag)
     }
 }
 
+/* Our store is no stray, also when it is a new one. */
+static void note_store(lsi_run *run)
+{
+    const pid_t pid = run->elastic->council.own.pid;
+    for (int i = 0; i < run->elders_count; i++)
+        if (run->elders[i] == pid)
+            return;
+    if (pid > 0 && run->elders_count < LSI_RUN_ELDERS)
+        run->elders[run->elders_count++] = pid;
+}
+
 static void watch_council(lsi_run *run)
 {
     lsi_elastic *e = run->elastic;
@@ -687,6 +698,7 @@ static ls_status loop(lsi_run *run)
     const lsi_council_sink sink = sink_of(run);
     while (!is_over(run)) {
         lsi_council_step(&e->council, &sink);
+        note_store(run);
         watch_council(run);
         const int n = epoll_wait(run->epoll, events, EVENTS, timeout_ms(run));
         if (n < 0 && errno != EINTR)
