@@ -41,6 +41,7 @@ typedef enum lsi_chaos_kind {
     LSI_CHAOS_LEAVE,    /* SIGTERM to a launcher */
     LSI_CHAOS_CUT,      /* a host's link goes down, later up */
     LSI_CHAOS_DELAY,    /* a host's link is slow for a while */
+    LSI_CHAOS_STORE,    /* SIGKILL to the process that serves a host's store */
     LSI_CHAOS_KINDS
 } lsi_chaos_kind;
 
@@ -158,6 +159,8 @@ int lsi_chaos_find(const lsi_chaos *c, int host, pid_t *pids, int room);
 int lsi_chaos_signal(const lsi_chaos *c, int host, int number);
 /* Children of a launcher that are workers, in order of their numbers. */
 int lsi_chaos_workers(pid_t launcher, pid_t *pids, int room);
+/* The child of a launcher that serves its store; 0: there is none. */
+pid_t lsi_chaos_store(pid_t launcher);
 /* Kill all, until none is left; how many there were at first. */
 int lsi_chaos_kill_all(lsi_chaos *c);
 

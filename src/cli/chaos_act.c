@@ -93,6 +93,16 @@ static int kill_host(lsi_chaos *c, const lsi_chaos_event *e, char *what)
     return 1;
 }
 
+static int kill_store(lsi_chaos *c, const lsi_chaos_event *e, char *what)
+{
+    const pid_t pid = lsi_chaos_store(c->hosts[e->host].pid);
+    snprintf(what, LSI_CHAOS_WHY, pid ? "process %ld" : "it has none now", (long)pid);
+    if (!pid)
+        return -1;
+    kill(pid, SIGKILL);
+    return 1;
+}
+
 static int pause_host(lsi_chaos *c, const lsi_chaos_event *e, char *what)
 {
     kill(c->hosts[e->host].pid, SIGSTOP); /* so that no more are started */
@@ -160,6 +170,7 @@ int lsi_chaos_act(lsi_chaos *c, const lsi_chaos_event *e, char what[LSI_CHAOS_WH
     case LSI_CHAOS_STOP: return signal_worker(c, e, what);
     case LSI_CHAOS_LAUNCHER:
     case LSI_CHAOS_HOST: return kill_host(c, e, what);
+    case LSI_CHAOS_STORE: return kill_store(c, e, what);
     case LSI_CHAOS_PAUSE: return pause_host(c, e, what);
     case LSI_CHAOS_JOIN: return start_joiner(c, what);
     case LSI_CHAOS_LEAVE:

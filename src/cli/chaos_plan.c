@@ -18,8 +18,9 @@
 #define TRIES 64 /* to draw a kind that can be done now */
 #define LEAST_S 0.05
 
-const char *const lsi_chaos_names[LSI_CHAOS_KINDS] = {"kill", "stop",  "launcher", "host", "pause",
-                                                      "join", "leave", "cut",      "delay"};
+const char *const lsi_chaos_names[LSI_CHAOS_KINDS] = {"kill",  "stop", "launcher", "host",
+                                                      "pause", "join", "leave",    "cut",
+                                                      "delay", "store"};
 
 #define OF_NET (1u << LSI_CHAOS_CUT | 1u << LSI_CHAOS_DELAY)
 #define ALL ((1u << LSI_CHAOS_KINDS) - 1)
@@ -41,9 +42,10 @@ ls_status lsi_chaos_parse_kinds(const char *text, int netns, unsigned *out)
         if (length == 3 && !strncmp(at, "all", 3))
             kinds |= netns ? ALL : ALL & ~OF_NET;
         else if (kind < 0)
-            return lsi_fail(LS_ERR_CONFIG,
-                            "kill, stop, launcher, host, pause, join, leave, cut, delay or all",
-                            "--kinds", "'%.*s' is none", (int)length, at);
+            return lsi_fail(
+                LS_ERR_CONFIG,
+                "kill, stop, store, launcher, host, pause, join, leave, cut, delay or all",
+                "--kinds", "'%.*s' is none", (int)length, at);
         else
             kinds |= 1u << kind;
         at += length + (at[length] == ',');

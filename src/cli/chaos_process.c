@@ -33,7 +33,7 @@ static size_t read_proc(long pid, const char *name, char *text, size_t room)
 /* Has it ended, and waits to be collected? */
 static int is_zombie(long pid)
 {
-    char text[512];
+    char text[512] = "";
     read_proc(pid, "stat", text, sizeof text);
     const char *state = strrchr(text, ')');
     return !state || state[1] != ' ' || state[2] == 'Z' || state[2] == 'X';
@@ -95,20 +95,38 @@ int lsi_chaos_kill_all(lsi_chaos *c)
 
 static int is_worker(long pid)
 {
-    char text[4096];
+    char text[4096] = "";
     const size_t bytes = read_proc(pid, "cmdline", text, sizeof text);
     const size_t first = strlen(text) + 1;
     return bytes > first && strcmp(text + first, "train-worker") == 0 && !is_zombie(pid);
 }
 
-int lsi_chaos_workers(pid_t launcher, pid_t *pids, int room)
+static int is_store(long pid)
 {
-    char text[8192], name[32], *at = text, *end;
+    char text[64] = "";
+    read_proc(pid, "comm", text, sizeof text);
+    return strcmp(text, "lockstep-store\n") == 0 && !is_zombie(pid);
+}
+
+static int find_children(pid_t launcher, int (*is_meant)(long pid), pid_t *pids, int room)
+{
+    char text[8192] = "", name[32], *at = text, *end;
     int n = 0;
     snprintf(name, sizeof name, "task/%ld/children", (long)launcher);
     read_proc(launcher, name, text, sizeof text);
     for (long pid; n < room && (pid = strtol(at, &end, 10)) > 0; at = end)
-        if (is_worker(pid))
+        if (is_meant(pid))
             pids[n++] = (pid_t)pid;
     return n;
+}
+
+int lsi_chaos_workers(pid_t launcher, pid_t *pids, int room)
+{
+    return find_children(launcher, is_worker, pids, room);
+}
+
+pid_t lsi_chaos_store(pid_t launcher)
+{
+    pid_t pid;
+    return find_children(launcher, is_store, &pid, 1) ? pid : 0;
 }
