@@ -25,7 +25,7 @@
 #define METRICS "metrics.jsonl"
 #define EVENTS "events.out.tfevents."
 #define LINE_BYTES 2048
-#define LOCK_TEXT (LSI_RUN_ID + 32)
+#define LOCK_TEXT (LSI_RUN_ID + 64)
 #define LOCK_TRIES 100 /* for the lock of a process that has just died */
 #define LOCK_PAUSE_US 20000
 #define LOCK_PATIENCE 25 /* tries, before it is taken from another process of the same run */
@@ -106,7 +106,7 @@ static ls_status open_folder(const char *path, lsi_run_dir **out)
     return LS_OK;
 }
 
-/* What the lock says of its owner: "PROCESS RUN", either may be empty. */
+/* What the lock says of its owner: "PROCESS RUN GENERATION". */
 static void read_lock(const lsi_run_dir *d, char who[LOCK_TEXT])
 {
     const ssize_t n = pread(d->lock, who, LOCK_TEXT - 1, 0);
@@ -114,19 +114,20 @@ static void read_lock(const lsi_run_dir *d, char who[LOCK_TEXT])
     who[strcspn(who, "\n")] = 0;
 }
 
-ls_status lsi_run_dir_sign(lsi_run_dir *d, const char *run)
+ls_status lsi_run_dir_sign(lsi_run_dir *d, const char *run, uint64_t generation)
 {
     char who[LOCK_TEXT];
-    const int n = snprintf(who, sizeof who, "%ld %.*s\n", (long)getpid(), LSI_RUN_ID - 1, run);
-    if (ftruncate(d->lock, 0) != 0 || pwrite(d->lock, who, (size_t)n, 0) != n)
+    const int n = snprintf(who, sizeof who, "%ld %.*s %llu\n", (long)getpid(), LSI_RUN_ID - 1, run,
+                           (unsigned long long)generation);
+    if (pwrite(d->lock, who, (size_t)n, 0) != n || ftruncate(d->lock, n) != 0)
         return lsi_fail_errno(WHAT, "%s/" LOCK " cannot be written", d->path);
     return LS_OK;
 }
 
-static ls_status own_lock(lsi_run_dir *d, const char *run)
+static ls_status own_lock(lsi_run_dir *d, const char *run, uint64_t generation)
 {
     d->is_locked = 1;
-    LSI_TRY(lsi_run_dir_sign(d, run));
+    LSI_TRY(lsi_run_dir_sign(d, run, generation));
     d->log = openat(d->folder, LOG, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     if (d->log < 0)
         return lsi_fail_errno(WHAT, "%s/" LOG " cannot be written", d->path);
@@ -142,7 +143,7 @@ static int is_the_lock(const lsi_run_dir *d)
 }
 
 /* Take the lock, and tell who has it otherwise. Shows, too, whether the folder can be written. */
-static ls_status take_lock(lsi_run_dir *d, const char *run)
+static ls_status take_lock(lsi_run_dir *d, const char *run, uint64_t generation)
 {
     char who[LOCK_TEXT];
     d->lock = openat(d->folder, LOCK, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
@@ -152,32 +153,34 @@ static ls_status take_lock(lsi_run_dir *d, const char *run)
     if (failed && errno != EWOULDBLOCK)
         return lsi_fail_errno(WHAT, "%s/" LOCK " cannot be locked", d->path);
     if (!failed && is_the_lock(d))
-        return own_lock(d, run);
+        return own_lock(d, run, generation);
     read_lock(d, who);
     who[strcspn(who, " ")] = 0;
     return lsi_fail(LS_ERR_CONFLICT, "wait for it, or choose another folder", WHAT,
                     "another run writes to %s%s%s", d->path, who[0] ? ", process " : "", who);
 }
 
-/* A process of the same run has the lock, and does not let go of it: it is stopped, or was cut off,
- * and the run has gone on without it. What it still writes goes to files that are replaced
- * (metrics.h), or that are the same whoever writes them. */
-static int is_of_run(const lsi_run_dir *d, const char *run)
+/* A process of an earlier generation of the same run has the lock, and does not let go of it: it is
+ * stopped, or was cut off, and the run has gone on without it. What it still writes goes to files
+ * that are replaced (metrics.h), or that are the same whoever writes them. */
+static int is_left_behind(const lsi_run_dir *d, const char *run, uint64_t generation)
 {
     char who[LOCK_TEXT];
     read_lock(d, who);
-    const char *theirs = strchr(who, ' ');
-    return theirs && *run && strcmp(theirs + 1, run) == 0;
+    const char *theirs = strchr(who, ' '), *since = theirs ? strchr(theirs + 1, ' ') : NULL;
+    const size_t length = since ? (size_t)(since - theirs - 1) : 0;
+    return length && strlen(run) == length && strncmp(theirs + 1, run, length) == 0 &&
+           strtoull(since, NULL, 10) < generation;
 }
 
-static ls_status replace_lock(lsi_run_dir *d, const char *run)
+static ls_status replace_lock(lsi_run_dir *d, const char *run, uint64_t generation)
 {
     close(d->lock);
     d->lock = openat(d->folder, NEW_LOCK, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (d->lock < 0 || flock(d->lock, LOCK_EX | LOCK_NB) != 0 ||
         renameat(d->folder, NEW_LOCK, d->folder, LOCK) != 0)
         return lsi_fail_errno(WHAT, "%s/" LOCK " cannot be replaced", d->path);
-    return own_lock(d, run);
+    return own_lock(d, run, generation);
 }
 
 static ls_status check_empty(const lsi_run_dir *d)
@@ -206,7 +209,7 @@ ls_status lsi_run_dir_create(const char *path, lsi_run_dir **out)
     d->is_made = make;
     ls_status status = check_empty(d);
     if (status == LS_OK)
-        status = take_lock(d, "");
+        status = take_lock(d, "", 0);
     if (status == LS_OK)
         status = check_empty(d); /* once more: somebody may have been quicker */
     d->is_new = status == LS_OK;
@@ -223,7 +226,7 @@ ls_status lsi_run_dir_open(const char *path, lsi_run_dir **out)
     lsi_run_dir *d;
     LSI_TRY(open_folder(path, &d));
     ls_status status = has(d, CONFIG)
-                           ? take_lock(d, "")
+                           ? take_lock(d, "", 0)
                            : lsi_fail(LS_ERR_NOT_FOUND, "give the folder that --out named", WHAT,
                                       "%s holds no run: it has no " CONFIG, path);
     if (status != LS_OK) {
@@ -234,16 +237,18 @@ ls_status lsi_run_dir_open(const char *path, lsi_run_dir **out)
     return LS_OK;
 }
 
-ls_status lsi_run_dir_take(const char *path, const char *run, lsi_run_dir **out)
+ls_status lsi_run_dir_take(const char *path, const char *run, uint64_t generation,
+                           lsi_run_dir **out)
 {
     lsi_run_dir *d;
     ls_status status;
     LSI_TRY(make_folders(path));
     LSI_TRY(open_folder(path, &d));
     for (int left = LOCK_TRIES;; left--) {
-        status = take_lock(d, run);
-        if (status == LS_ERR_CONFLICT && left <= LOCK_TRIES - LOCK_PATIENCE && is_of_run(d, run))
-            status = replace_lock(d, run);
+        status = take_lock(d, run, generation);
+        if (status == LS_ERR_CONFLICT && left <= LOCK_TRIES - LOCK_PATIENCE &&
+            is_left_behind(d, run, generation))
+            status = replace_lock(d, run, generation);
         if (status != LS_ERR_CONFLICT || left == 0)
             break;
         close(d->lock);

@@ -169,7 +169,7 @@ static ls_status decide(lsi_trainer *t, char **text)
         LSI_TRY(set_out(t, t->config.run.out));
     }
     if (t->dir)
-        LSI_TRY(lsi_run_dir_sign(t->dir, t->id));
+        LSI_TRY(lsi_run_dir_sign(t->dir, t->id, t->member->generation));
     t->configured = t->decided = 1;
     return write_papers(t, text);
 }
