@@ -23,6 +23,7 @@ int lsi_cli_eval(int argc, char **argv);
 int lsi_cli_generate(int argc, char **argv);
 int lsi_cli_predict(int argc, char **argv);
 int lsi_cli_hash(int argc, char **argv);
+int lsi_cli_chaos(int argc, char **argv);
 int lsi_cli_info(int argc, char **argv);
 int lsi_cli_status(int argc, char **argv);
 /* Not for users: one rank of `lockstep bench`, which starts itself so. */

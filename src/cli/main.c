@@ -37,6 +37,7 @@ static const command commands[] = {
     {"predict", "what a trained model says of the samples of a file", lsi_cli_predict},
     {"hash", "the SHA-256 of the weights of a run", lsi_cli_hash},
     {"run", "start a program as the ranks of a group, on one host or several", lsi_cli_run},
+    {"chaos", "a training job, disturbed in every way that it promises to survive", lsi_cli_chaos},
     {"bench", "measure the collectives, or the training step of a model", lsi_cli_bench},
     {"bench-worker", NULL, lsi_cli_bench_worker},
     {"info", "the machine, and what can be used on it; selection, environment", lsi_cli_info},

@@ -17,6 +17,7 @@
 
 #define WORD_FIRST_S 2.0
 #define WORD_EVERY_S 5.0
+#define GAP LSI_MAX_HOSTS /* numbers that hosts have got of whom we have not heard */
 
 static double lease_s(const lsi_council *c)
 {
@@ -30,7 +31,7 @@ static void note(lsi_council *c, ls_status status)
     if (status != LS_ERR_TIMEOUT)
         c->late_since = 0;
     else if (c->late_since == 0)
-        c->late_since = now;
+        c->late_since = now - LSI_COUNCIL_CALL_S;
     if (status == LS_OK || !c->store || ls_status_get_reach(status) != LS_STATUS_PEER ||
         (status == LS_ERR_TIMEOUT && now - c->late_since < lease_s(c) / 2))
         return;
@@ -45,11 +46,16 @@ static void put(lsi_council *c, const char *key, const char *text, uint64_t leas
         note(c, c->store->ops->put(c->store, key, text, strlen(text), lease, NULL));
 }
 
+static void seat_text(const lsi_council *c, char key[32], char text[LSI_SEAT_TEXT])
+{
+    snprintf(key, 32, "host/%llu", (unsigned long long)c->me.id);
+    lsi_seat_print(&c->me, text);
+}
+
 static void say_seat(lsi_council *c)
 {
     char key[32], text[LSI_SEAT_TEXT];
-    snprintf(key, sizeof key, "host/%llu", (unsigned long long)c->me.id);
-    lsi_seat_print(&c->me, text);
+    seat_text(c, key, text);
     put(c, key, text, c->lease);
 }
 
@@ -136,27 +142,42 @@ int lsi_council_others(const lsi_council *c)
 
 /* ---- coming --------------------------------------------------------------------------------- */
 
-/* A number of our own. */
-static ls_status take_number(lsi_council *c)
+/* What "next" says, and its version: 0 when there is none yet. */
+static ls_status read_next(lsi_council *c, uint64_t *next, uint64_t *version)
 {
-    lsi_store *s = c->store;
+    char text[24];
     const uint8_t *value;
     size_t bytes;
-    uint64_t version = 0;
+    const ls_status status = c->store->ops->get(c->store, "next", &value, &bytes, version);
+    *next = 1;
+    if (status == LS_ERR_NOT_FOUND) {
+        *version = 0;
+        return LS_OK;
+    }
+    if (status != LS_OK)
+        return status;
+    snprintf(text, sizeof text, "%.*s", (int)bytes, (const char *)value);
+    *next = strtoull(text, NULL, 10);
+    return LS_OK;
+}
+
+static ls_status write_next(lsi_council *c, uint64_t next, uint64_t version)
+{
+    char text[24];
+    const int n = snprintf(text, sizeof text, "%llu", (unsigned long long)next);
+    return c->store->ops->compare_and_put(c->store, "next", version, text, (size_t)n, 0, NULL);
+}
+
+/* A number of our own. The first host begins to count; whoever comes earlier is not first, and where
+ * nobody counts there is no run yet, or it meets elsewhere. */
+static ls_status take_number(lsi_council *c)
+{
     for (;;) {
-        char text[24];
-        uint64_t next = 1;
-        ls_status status = s->ops->get(s, "next", &value, &bytes, &version);
-        if (status == LS_OK) {
-            snprintf(text, sizeof text, "%.*s", (int)bytes, (const char *)value);
-            next = strtoull(text, NULL, 10);
-        } else if (status == LS_ERR_NOT_FOUND) {
-            version = 0;
-        } else {
-            return status;
-        }
-        const int n = snprintf(text, sizeof text, "%llu", (unsigned long long)next + 1);
-        status = s->ops->compare_and_put(s, "next", version, text, (size_t)n, 0, NULL);
+        uint64_t next, version;
+        LSI_TRY(read_next(c, &next, &version));
+        if (version == 0 && (c->config->join || c->table.generation))
+            return lsi_fail(LS_ERR_NOT_FOUND, NULL, "cannot join", "no run meets here yet");
+        const ls_status status = write_next(c, next + 1, version);
         if (status == LS_OK)
             c->me.id = next;
         if (status != LS_ERR_CONFLICT)
@@ -164,25 +185,55 @@ static ls_status take_number(lsi_council *c)
     }
 }
 
-/* Take a seat at the store that was opened: it tells what is known there from now on. */
-static ls_status sit_down(lsi_council *c, int anew)
+void lsi_council_furnish(lsi_council *c)
 {
-    c->n_seats = 0;
-    c->keep_at = lsi_now() + lease_s(c) / 3;
-    LSI_TRY(c->store->ops->lease(c->store, lease_s(c), &c->lease));
-    if (anew)
-        LSI_TRY(take_number(c));
-    say_seat(c);
-    return c->store ? c->store->ops->watch(c->store, "") : LS_ERR_PEER_DEAD;
+    char key[32], text[LSI_MAX_HOSTS * 24];
+    uint64_t last = c->me.id;
+    ls_status status = LS_OK;
+    lsi_council_limit(c);
+    if (c->stop)
+        lsi_council_ask_stop(c);
+    if (c->store && c->table.generation) {
+        snprintf(key, sizeof key, "gen/%llu", (unsigned long long)c->table.generation);
+        const size_t bytes = lsi_table_print(&c->table, text);
+        status = c->store->ops->compare_and_put(c->store, key, 0, text, bytes, 0, NULL);
+        note(c, status == LS_ERR_CONFLICT ? LS_OK : status);
+    }
+    for (int i = 0; i < c->n_known; i++)
+        last = c->known[i].id > last ? c->known[i].id : last;
+    do { /* at last: from now on others may come */
+        uint64_t next, version;
+        status = c->store ? read_next(c, &next, &version) : LS_OK;
+        if (c->store && status == LS_OK && next <= last)
+            status = write_next(c, last + 1 + GAP, version);
+    } while (status == LS_ERR_CONFLICT);
+    note(c, status);
 }
 
-ls_status lsi_council_connect(lsi_council *c, const char *url, double timeout_s, int anew)
+/* Take a seat at the store. */
+static ls_status sit_down(lsi_council *c)
+{
+    char key[32], text[LSI_SEAT_TEXT];
+    c->keep_at = lsi_now() + lease_s(c) / 3;
+    LSI_TRY(c->store->ops->lease(c->store, lease_s(c), &c->lease));
+    if (!c->me.id)
+        LSI_TRY(take_number(c));
+    seat_text(c, key, text);
+    return c->store->ops->put(c->store, key, text, strlen(text), c->lease, &c->seat_version);
+}
+
+/* Our own seat is the last that we hear of those that were there when we came: until then we do not
+ * know who is first. */
+ls_status lsi_council_connect(lsi_council *c, const char *url, double timeout_s)
 {
     lsi_store *store;
     LSI_TRY(lsi_store_open(url, &c->key, timeout_s, &store));
     lsi_store_close(c->store);
     c->store = store;
-    const ls_status status = sit_down(c, anew);
+    c->n_seats = c->seated = 0;
+    ls_status status = c->store->ops->watch(c->store, "");
+    if (status == LS_OK)
+        status = sit_down(c);
     if (status == LS_OK) {
         snprintf(c->url, sizeof c->url, "%s", url);
         return LS_OK;
@@ -215,11 +266,12 @@ static void hear_host(lsi_council *c, const lsi_store_event *e, const char *text
     if (!e->deleted) {
         if (lsi_seat_parse(id, text, &seat))
             lsi_seats_put(c, &seat);
+        c->seated |= id == c->me.id && e->version >= c->seat_version;
         return;
     }
     if (lsi_seats_drop(c, id) && id != c->me.id && !c->ended)
         sink->lost(sink->arg, id, "its launcher is gone");
-    if (id == c->me.id && !c->ended) { /* we were asleep for too long, and are not one of them */
+    if (id == c->me.id && !c->ended && e->version >= c->seat_version) { /* asleep for too long */
         lsi_log(LSI_LOG_WARN, "given up by the other hosts; coming back");
         c->lease = 0;
     }
@@ -295,7 +347,7 @@ static void hear(lsi_council *c, const lsi_store_event *e, const lsi_council_sin
 
 static int is_first(const lsi_council *c)
 {
-    return c->n_seats > 0 && c->seats[0].id == c->me.id;
+    return c->seated && c->n_seats > 0 && c->seats[0].id == c->me.id;
 }
 
 static void form(lsi_council *c, const lsi_table *table)
@@ -349,21 +401,21 @@ static void decide(lsi_council *c, const lsi_council_sink *sink)
     }
 }
 
-/* The lease, in time; a new seat if it was lost meanwhile. */
+/* The lease, in time; our seat again if it was lost meanwhile, with the number that we have: the
+ * generation that we are of counts on us, should all have been given up. */
 static void keep_seat(lsi_council *c)
 {
     const double now = lsi_now();
     if (now < c->keep_at || !c->store)
         return;
-    c->keep_at = now + lease_s(c) / 3;
     const ls_status status = c->lease ? c->store->ops->keep(c->store, c->lease) : LS_ERR_NOT_FOUND;
-    if (status != LS_ERR_NOT_FOUND) {
-        note(c, status);
+    if (status == LS_ERR_NOT_FOUND) {
+        note(c, sit_down(c));
         return;
     }
-    c->me.generation = 0;
-    c->me.busy = 0;
-    note(c, sit_down(c, 1));
+    if (status == LS_OK) /* else at once again */
+        c->keep_at = lsi_now() + lease_s(c) / 3;
+    note(c, status);
 }
 
 /* Hosts of this generation that have not followed us to another store count as lost. */

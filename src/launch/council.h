@@ -68,6 +68,8 @@ typedef struct lsi_council {
     lsi_store *store;           /* NULL: lost */
     uint64_t lease;
     double keep_at, late_since; /* since when calls have timed out; 0: they do not */
+    uint64_t seat_version;      /* of our seat when we took it here */
+    int seated;                 /* we have heard of it, and of all others before */
     lsi_seat me;                /* what we say of ourselves */
     lsi_seat seats[LSI_MAX_HOSTS];
     int n_seats;

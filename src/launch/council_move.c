@@ -50,7 +50,7 @@ static ls_status open_as_first(lsi_council *c)
     if (c->config->listen)
         fprintf(stderr, "lockstep: listening on %s\n", c->own.address);
     url_of(c->own.address, url);
-    return lsi_council_connect(c, c->config->store ? c->config->store : url, LSI_COUNCIL_CALL_S, 1);
+    return lsi_council_connect(c, c->config->store ? c->config->store : url, LSI_COUNCIL_CALL_S);
 }
 
 /* The route to the others tells which of our addresses they can reach. */
@@ -68,8 +68,9 @@ static ls_status find_first(lsi_council *c, const char *url, double wait_s)
 {
     double word = lsi_now() + WORD_S / 2;
     for (const double deadline = lsi_now() + wait_s;;) {
-        const ls_status status = lsi_council_connect(c, url, LSI_COUNCIL_CALL_S, 1);
-        if (status == LS_OK || (status != LS_ERR_TIMEOUT && status != LS_ERR_PEER_DEAD))
+        const ls_status status = lsi_council_connect(c, url, LSI_COUNCIL_CALL_S);
+        if (status == LS_OK ||
+            (status != LS_ERR_TIMEOUT && status != LS_ERR_PEER_DEAD && status != LS_ERR_NOT_FOUND))
             return status;
         if (lsi_now() >= deadline)
             return lsi_fail(LS_ERR_TIMEOUT, "is `lockstep train --listen` running there?", what,
@@ -143,15 +144,37 @@ static int try_all(lsi_council *c, int better)
             continue;
         if (better && seat->id > c->owner && !is_ahead(c, url))
             continue;
-        const int anew = better;
-        if (lsi_council_connect(c, url, TRY_S, anew) != LS_OK)
+        if (lsi_council_connect(c, url, TRY_S) != LS_OK)
             continue;
         lsi_log(LSI_LOG_INFO, "meeting the other hosts at %s from now on", url);
         c->owner = seat->id;
         c->moved_at = lsi_now();
+        if (!better)
+            lsi_council_furnish(c);
         return 1;
     }
     return 0;
+}
+
+/* Our own store was killed: another one, where the others look for it if that can be. */
+static void revive(lsi_council *c)
+{
+    char host[LSI_ADDR_MAX];
+    int port;
+    if (lsi_store_process_is_alive(&c->own) || lsi_net_split(c->me.address, host, &port) != LS_OK)
+        return;
+    lsi_store_process_stop(&c->own);
+    ls_status status = lsi_store_process_start(c->bind, port, &c->key, &c->own);
+    if (status != LS_OK)
+        status = lsi_store_process_start(c->bind, 0, &c->key, &c->own);
+    if (status != LS_OK) {
+        lsi_log(LSI_LOG_WARN, "%s", ls_last_error());
+        return;
+    }
+    snprintf(c->me.address, sizeof c->me.address, "%s", c->own.address);
+    lsi_seats_put(c, &c->me);
+    lsi_log(LSI_LOG_WARN, "the store of this host had ended; there is a new one at %s",
+            c->own.address);
 }
 
 void lsi_council_move(lsi_council *c, const lsi_council_sink *sink)
@@ -163,9 +186,9 @@ void lsi_council_move(lsi_council *c, const lsi_council_sink *sink)
     c->try_at = now + AGAIN_S;
     c->since = 0;
     if (c->config->store)
-        (void)lsi_council_connect(c, c->config->store, TRY_S, 0);
-    else
-        (void)try_all(c, 0);
+        (void)lsi_council_connect(c, c->config->store, TRY_S);
+    else if (!try_all(c, 0))
+        revive(c);
 }
 
 void lsi_council_look(lsi_council *c)

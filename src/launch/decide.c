@@ -1,6 +1,7 @@
 /* The rules by which generations begin.
  *
- * 1. The first begins when all hosts that were announced are here with all their workers.
+ * 1. The first begins when all hosts that were announced are here with all their workers. It is the
+ *    host that listens who knows how many.
  * 2. A later one begins when no worker is inside the one before: all that live wait at the gate.
  *    It takes whoever waits, up to max_workers.
  * 3. With fewer than min_workers it is waited for more; after a while the work is saved and ended.
@@ -14,6 +15,7 @@
 #include <stdio.h>
 
 #define MINORITY_S 60.0 /* for the others to come back */
+#define LISTENER_S 5.0  /* likewise for the one that listens, before there is a generation */
 
 static const lsi_seat *seat_of(const lsi_council *c, uint64_t id)
 {
@@ -96,10 +98,14 @@ static int returned(const lsi_council *c)
 }
 
 /* The first generation: hosts as announced. */
-static lsi_decision decide_first(const lsi_council *c, char *why)
+static lsi_decision decide_first(const lsi_council *c, double waited, char *why)
 {
     const int hosts = c->config->hosts > 0 ? c->config->hosts : 1;
     int here = 0;
+    if (c->config->join) {
+        snprintf(why, LSI_HOST_CAUSE_MAX, "the host that listens, which is gone");
+        return waited > LISTENER_S ? LSI_DECIDE_END : LSI_DECIDE_WAIT;
+    }
     for (int i = 0; i < c->n_seats; i++)
         here += c->seats[i].ready > 0 && c->seats[i].busy == 0 && !c->seats[i].leaving;
     if (here >= hosts)
@@ -157,6 +163,6 @@ lsi_decision lsi_decide(const lsi_council *c, double waited, lsi_table *out, cha
         return more && c->change < c->table.generation ? LSI_DECIDE_CHANGE : LSI_DECIDE_NOTHING;
     }
     if (!c->table.generation && !c->stop)
-        return decide_first(c, why);
+        return decide_first(c, waited, why);
     return decide_next(c, waited, out, why);
 }

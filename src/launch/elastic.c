@@ -44,6 +44,7 @@ struct lsi_elastic {
     int watched; /* the council's descriptor that is in the epoll set; -1: none */
     int kept[LSI_KEPT_COUNT];
     uint64_t generation; /* the latest that our workers have entered */
+    uint64_t declined;   /* one that began while they were still inside an older one */
     int first_rank;      /* there */
     lsi_table table;     /* its hosts */
     int leaving;         /* this host was asked to go */
@@ -86,7 +87,8 @@ static void tell(lsi_run *run)
 {
     lsi_elastic *e = run->elastic;
     const int waits = e->generation > 0 || are_all_started(run);
-    lsi_council_tell(&e->council, e->generation, waits ? count_here(run) : 0, count_inside(run),
+    const uint64_t latest = e->declined > e->generation ? e->declined : e->generation;
+    lsi_council_tell(&e->council, latest, waits ? count_here(run) : 0, count_inside(run),
                      e->leaving);
 }
 
@@ -150,6 +152,8 @@ static void send_home(lsi_child *child)
     child->leaving = 1; /* its end is in order */
 }
 
+static void on_end(void *arg);
+
 static void on_message(lsi_run *run, lsi_child *child, lsi_gate_message *m)
 {
     lsi_elastic *e = run->elastic;
@@ -168,6 +172,7 @@ static void on_message(lsi_run *run, lsi_child *child, lsi_gate_message *m)
             lsi_council_end(&e->council, 1, "too few were left to go on; the work was saved");
         else
             lsi_council_end(&e->council, 0, "done");
+        on_end(run); /* now: its end may be in the same breath */
         break;
     case LSI_GATE_LEAVE: child->leaving = 1; break;
     default: break;
@@ -286,6 +291,18 @@ static void set_wishes(lsi_run *run)
     atomic_store(&run->segment.block->wish, wish);
 }
 
+/* A generation that counts on our workers, while they are still inside an older one: they come too
+ * late for it. The others are told, or they would wait. */
+static void decline(lsi_run *run, const lsi_table *table, int place, int first)
+{
+    lsi_elastic *e = run->elastic;
+    for (int i = 0; place >= 0 && i < table->size[place]; i++)
+        lsi_council_tell_dead(&e->council, table->generation, first + i,
+                              "it was still inside an older generation");
+    if (place >= 0)
+        e->declined = table->generation;
+}
+
 static void on_generation(void *arg, const lsi_table *table)
 {
     lsi_run *run = arg;
@@ -294,6 +311,7 @@ static void on_generation(void *arg, const lsi_table *table)
     const int place = lsi_council_place(&e->council, table, &first, &ranks);
     if (count_inside(run)) {
         abandon(run, "the other hosts have gone on without this one");
+        decline(run, table, place, first);
         return;
     }
     if (place < 0)
@@ -321,8 +339,8 @@ static void on_generation(void *arg, const lsi_table *table)
         lsi_council_tell_dead(&e->council, e->generation, first + i,
                               "it died before it could enter");
     explicit_bzero(&boot, sizeof boot);
-    lsi_log(LSI_LOG_INFO, "generation %llu: %d workers on %d hosts",
-            (unsigned long long)e->generation, ranks, table->hosts);
+    lsi_log(LSI_LOG_INFO, "generation %llu: %d workers on %d hosts, from %d on here",
+            (unsigned long long)e->generation, ranks, table->hosts, first);
 }
 
 /* ---- what the council tells
@@ -601,6 +619,17 @@ static void dispatch(lsi_run *run, uint64_t tag)
     }
 }
 
+/* Our store is no stray, also when it is a new one. */
+static void note_store(lsi_run *run)
+{
+    const pid_t pid = run->elastic->council.own.pid;
+    for (int i = 0; i < run->elders_count; i++)
+        if (run->elders[i] == pid)
+            return;
+    if (pid > 0 && run->elders_count < LSI_RUN_ELDERS)
+        run->elders[run->elders_count++] = pid;
+}
+
 static void watch_council(lsi_run *run)
 {
     lsi_elastic *e = run->elastic;
@@ -669,6 +698,7 @@ static ls_status loop(lsi_run *run)
     const lsi_council_sink sink = sink_of(run);
     while (!is_over(run)) {
         lsi_council_step(&e->council, &sink);
+        note_store(run);
         watch_council(run);
         const int n = epoll_wait(run->epoll, events, EVENTS, timeout_ms(run));
         if (n < 0 && errno != EINTR)

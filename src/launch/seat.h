@@ -20,10 +20,12 @@ void lsi_limits_parse(lsi_council *c, const char *text);
 void lsi_seats_put(lsi_council *c, const lsi_seat *seat);
 int lsi_seats_drop(lsi_council *c, uint64_t id);
 
-/* council.c: open the store and take a seat there; `anew`: with a new number. */
-ls_status lsi_council_connect(lsi_council *c, const char *url, double timeout_s, int anew);
+/* council.c: open the store and take a seat there, with the number that we have, if we have one. */
+ls_status lsi_council_connect(lsi_council *c, const char *url, double timeout_s);
 /* Say how many workers the run may have. */
 void lsi_council_limit(lsi_council *c);
+/* In a store that was not in use: all that hosts find there that come later. */
+void lsi_council_furnish(lsi_council *c);
 /* council_move.c: the store is lost: find another, or not yet. */
 void lsi_council_move(lsi_council *c, const lsi_council_sink *sink);
 /* We wait without a quorum: is there one elsewhere? */

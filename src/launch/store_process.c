@@ -8,12 +8,14 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/status.h"
 
 #define TICK_MS 50 /* leases expire in a step */
+#define PIPE_FD 3
 
 typedef struct report {
     int32_t status;
@@ -47,6 +49,9 @@ static _Noreturn void child_main(pid_t parent, int pipe, const char *host, int p
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent)
         _exit(1);
     let_go_of_streams();
+    if (dup2(pipe, PIPE_FD) != PIPE_FD || close_range(PIPE_FD + 1, ~0U, 0) != 0)
+        _exit(1); /* nothing else of the caller stays open because of us */
+    pipe = PIPE_FD;
     lsi_store_server *server = NULL;
     report r = {.status = lsi_store_server_create(host, port, key, &server)};
     snprintf(r.text, sizeof r.text, "%s",
@@ -76,6 +81,7 @@ ls_status lsi_store_process_start(const char *host, int port, const lsi_key *key
     const ssize_t n = read(ends[0], &r, sizeof r);
     close(ends[0]);
     out->pid = pid;
+    out->pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
     if (n == (ssize_t)sizeof r && r.status == LS_OK) {
         snprintf(out->address, sizeof out->address, "%.*s", LSI_ADDR_MAX - 1, r.text);
         return LS_OK;
@@ -86,12 +92,23 @@ ls_status lsi_store_process_start(const char *host, int port, const lsi_key *key
     return lsi_fail(LS_ERR_SYSTEM, NULL, "store", "its process ended at once");
 }
 
+int lsi_store_process_is_alive(const lsi_store_process *p)
+{
+    struct pollfd ends = {.fd = p->pidfd, .events = POLLIN};
+    return p->pid > 0 && (p->pidfd < 0 || poll(&ends, 1, 0) == 0);
+}
+
 void lsi_store_process_stop(lsi_store_process *p)
 {
     if (p->pid <= 0)
         return;
-    kill(p->pid, SIGKILL);
+    if (p->pidfd >= 0)
+        (void)syscall(SYS_pidfd_send_signal, p->pidfd, SIGKILL, NULL, 0);
+    else
+        kill(p->pid, SIGKILL);
     while (waitpid(p->pid, NULL, 0) < 0 && errno == EINTR)
         ;
+    if (p->pidfd >= 0)
+        close(p->pidfd);
     p->pid = 0;
 }

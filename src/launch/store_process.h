@@ -8,6 +8,7 @@
 
 typedef struct lsi_store_process {
     pid_t pid; /* 0: none */
+    int pidfd; /* of it: its number may be another's once it was collected */
     char address[LSI_ADDR_MAX];
 } lsi_store_process;
 
@@ -15,6 +16,8 @@ typedef struct lsi_store_process {
  * that ends. Call it while the caller has one thread. */
 ls_status lsi_store_process_start(const char *host, int port, const lsi_key *key,
                                   lsi_store_process *out);
+/* Is there one, and has it not ended? */
+int lsi_store_process_is_alive(const lsi_store_process *process);
 /* End it. Also when there is none. */
 void lsi_store_process_stop(lsi_store_process *process);
 

@@ -72,7 +72,7 @@ static ls_status begin_record(lsi_trainer *t, uint64_t done)
 {
     recall(t, done);
     if (t->out && !t->dir)
-        LSI_TRY(lsi_run_dir_take(t->out, &t->dir));
+        LSI_TRY(lsi_run_dir_take(t->out, t->id, t->member->generation, &t->dir));
     if (t->dir)
         LSI_TRY(open_files(t, done));
     lsi_progress_begin(&t->progress, STDOUT_FILENO, progress_mode(t->job), done, t->total,
@@ -93,15 +93,18 @@ static ls_status begin_record(lsi_trainer *t, uint64_t done)
 ls_status lsi_record_open(lsi_trainer *t)
 {
     const uint64_t done = lsi_engine_steps(t->engine);
-    if (t->worker != 0) {
-        lsi_record_close(t);
+    if (t->worker != 0 || (t->records && t->recorded + 1 != t->member->generation))
+        lsi_record_close(t); /* another worker writes, or has written meanwhile */
+    if (t->worker != 0)
         return LS_OK;
-    }
+    t->recorded = t->member->generation;
     if (!t->records)
         LSI_TRY(begin_record(t, done));
     else
         lsi_progress_say(&t->progress, "%d worker%s from step %llu on", t->workers,
                          t->workers == 1 ? "" : "s", (unsigned long long)done);
+    if (t->dir)
+        (void)lsi_run_dir_sign(t->dir, t->id, t->member->generation); /* a full disk is no reason */
     if (t->dir)
         lsi_run_dir_log(t->dir, "%s, %d workers, from step %llu of %llu, generation %llu",
                         t->config.model.name, t->workers, (unsigned long long)done,

@@ -18,14 +18,17 @@
 
 #define WHAT "run directory"
 #define LOCK ".lock"
+#define NEW_LOCK ".lock.new"
 #define STATUS ".status" /* launch/status.h: of a run that was killed */
 #define LOG "log.txt"
 #define CONFIG "config.ini"
 #define METRICS "metrics.jsonl"
 #define EVENTS "events.out.tfevents."
 #define LINE_BYTES 2048
+#define LOCK_TEXT (LSI_RUN_ID + 64)
 #define LOCK_TRIES 100 /* for the lock of a process that has just died */
 #define LOCK_PAUSE_US 20000
+#define LOCK_PATIENCE 25 /* tries, before it is taken from another process of the same run */
 
 struct lsi_run_dir {
     char path[PATH_MAX];
@@ -73,8 +76,8 @@ static ls_status first_name(const lsi_run_dir *d, char name[NAME_MAX + 1])
     name[0] = 0;
     for (struct dirent *e; !name[0] && (e = readdir(folder));) {
         if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 &&
-            strcmp(e->d_name, LOCK) != 0 && strcmp(e->d_name, LOG) != 0 &&
-            strcmp(e->d_name, STATUS) != 0)
+            strcmp(e->d_name, LOCK) != 0 && strcmp(e->d_name, NEW_LOCK) != 0 &&
+            strcmp(e->d_name, LOG) != 0 && strcmp(e->d_name, STATUS) != 0)
             snprintf(name, NAME_MAX + 1, "%s", e->d_name);
     }
     closedir(folder);
@@ -103,30 +106,81 @@ static ls_status open_folder(const char *path, lsi_run_dir **out)
     return LS_OK;
 }
 
-/* Take the lock, and tell who has it otherwise. Shows, too, whether the folder can be written. */
-static ls_status take_lock(lsi_run_dir *d)
+/* What the lock says of its owner: "PROCESS RUN GENERATION". */
+static void read_lock(const lsi_run_dir *d, char who[LOCK_TEXT])
 {
-    char who[32] = "";
-    d->lock = openat(d->folder, LOCK, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (d->lock < 0)
-        return lsi_fail_errno(WHAT, "%s cannot be written to", d->path);
-    if (flock(d->lock, LOCK_EX | LOCK_NB) != 0) {
-        if (errno != EWOULDBLOCK)
-            return lsi_fail_errno(WHAT, "%s/" LOCK " cannot be locked", d->path);
-        const ssize_t n = read(d->lock, who, sizeof who - 1);
-        who[n > 0 ? n : 0] = 0;
-        who[strcspn(who, "\n")] = 0;
-        return lsi_fail(LS_ERR_CONFLICT, "wait for it, or choose another folder", WHAT,
-                        "another run writes to %s%s%s", d->path, who[0] ? ", process " : "", who);
-    }
-    d->is_locked = 1;
-    const int n = snprintf(who, sizeof who, "%ld\n", (long)getpid());
-    if (ftruncate(d->lock, 0) != 0 || pwrite(d->lock, who, (size_t)n, 0) != n)
+    const ssize_t n = pread(d->lock, who, LOCK_TEXT - 1, 0);
+    who[n > 0 ? n : 0] = 0;
+    who[strcspn(who, "\n")] = 0;
+}
+
+ls_status lsi_run_dir_sign(lsi_run_dir *d, const char *run, uint64_t generation)
+{
+    char who[LOCK_TEXT];
+    const int n = snprintf(who, sizeof who, "%ld %.*s %llu\n", (long)getpid(), LSI_RUN_ID - 1, run,
+                           (unsigned long long)generation);
+    if (pwrite(d->lock, who, (size_t)n, 0) != n || ftruncate(d->lock, n) != 0)
         return lsi_fail_errno(WHAT, "%s/" LOCK " cannot be written", d->path);
+    return LS_OK;
+}
+
+static ls_status own_lock(lsi_run_dir *d, const char *run, uint64_t generation)
+{
+    d->is_locked = 1;
+    LSI_TRY(lsi_run_dir_sign(d, run, generation));
     d->log = openat(d->folder, LOG, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     if (d->log < 0)
         return lsi_fail_errno(WHAT, "%s/" LOG " cannot be written", d->path);
     return LS_OK;
+}
+
+/* Is the file that we have open still the lock? It may have been replaced meanwhile. */
+static int is_the_lock(const lsi_run_dir *d)
+{
+    struct stat ours, there;
+    return fstat(d->lock, &ours) == 0 && fstatat(d->folder, LOCK, &there, 0) == 0 &&
+           ours.st_ino == there.st_ino && ours.st_dev == there.st_dev;
+}
+
+/* Take the lock, and tell who has it otherwise. Shows, too, whether the folder can be written. */
+static ls_status take_lock(lsi_run_dir *d, const char *run, uint64_t generation)
+{
+    char who[LOCK_TEXT];
+    d->lock = openat(d->folder, LOCK, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (d->lock < 0)
+        return lsi_fail_errno(WHAT, "%s cannot be written to", d->path);
+    const int failed = flock(d->lock, LOCK_EX | LOCK_NB);
+    if (failed && errno != EWOULDBLOCK)
+        return lsi_fail_errno(WHAT, "%s/" LOCK " cannot be locked", d->path);
+    if (!failed && is_the_lock(d))
+        return own_lock(d, run, generation);
+    read_lock(d, who);
+    who[strcspn(who, " ")] = 0;
+    return lsi_fail(LS_ERR_CONFLICT, "wait for it, or choose another folder", WHAT,
+                    "another run writes to %s%s%s", d->path, who[0] ? ", process " : "", who);
+}
+
+/* A process of an earlier generation of the same run has the lock, and does not let go of it: it is
+ * stopped, or was cut off, and the run has gone on without it. What it still writes goes to files
+ * that are replaced (metrics.h), or that are the same whoever writes them. */
+static int is_left_behind(const lsi_run_dir *d, const char *run, uint64_t generation)
+{
+    char who[LOCK_TEXT];
+    read_lock(d, who);
+    const char *theirs = strchr(who, ' '), *since = theirs ? strchr(theirs + 1, ' ') : NULL;
+    const size_t length = since ? (size_t)(since - theirs - 1) : 0;
+    return length && strlen(run) == length && strncmp(theirs + 1, run, length) == 0 &&
+           strtoull(since, NULL, 10) < generation;
+}
+
+static ls_status replace_lock(lsi_run_dir *d, const char *run, uint64_t generation)
+{
+    close(d->lock);
+    d->lock = openat(d->folder, NEW_LOCK, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (d->lock < 0 || flock(d->lock, LOCK_EX | LOCK_NB) != 0 ||
+        renameat(d->folder, NEW_LOCK, d->folder, LOCK) != 0)
+        return lsi_fail_errno(WHAT, "%s/" LOCK " cannot be replaced", d->path);
+    return own_lock(d, run, generation);
 }
 
 static ls_status check_empty(const lsi_run_dir *d)
@@ -155,7 +209,7 @@ ls_status lsi_run_dir_create(const char *path, lsi_run_dir **out)
     d->is_made = make;
     ls_status status = check_empty(d);
     if (status == LS_OK)
-        status = take_lock(d);
+        status = take_lock(d, "", 0);
     if (status == LS_OK)
         status = check_empty(d); /* once more: somebody may have been quicker */
     d->is_new = status == LS_OK;
@@ -172,7 +226,7 @@ ls_status lsi_run_dir_open(const char *path, lsi_run_dir **out)
     lsi_run_dir *d;
     LSI_TRY(open_folder(path, &d));
     ls_status status = has(d, CONFIG)
-                           ? take_lock(d)
+                           ? take_lock(d, "", 0)
                            : lsi_fail(LS_ERR_NOT_FOUND, "give the folder that --out named", WHAT,
                                       "%s holds no run: it has no " CONFIG, path);
     if (status != LS_OK) {
@@ -183,14 +237,18 @@ ls_status lsi_run_dir_open(const char *path, lsi_run_dir **out)
     return LS_OK;
 }
 
-ls_status lsi_run_dir_take(const char *path, lsi_run_dir **out)
+ls_status lsi_run_dir_take(const char *path, const char *run, uint64_t generation,
+                           lsi_run_dir **out)
 {
     lsi_run_dir *d;
     ls_status status;
     LSI_TRY(make_folders(path));
     LSI_TRY(open_folder(path, &d));
     for (int left = LOCK_TRIES;; left--) {
-        status = take_lock(d);
+        status = take_lock(d, run, generation);
+        if (status == LS_ERR_CONFLICT && left <= LOCK_TRIES - LOCK_PATIENCE &&
+            is_left_behind(d, run, generation))
+            status = replace_lock(d, run, generation);
         if (status != LS_ERR_CONFLICT || left == 0)
             break;
         close(d->lock);

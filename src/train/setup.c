@@ -6,11 +6,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 #include "base/status.h"
 #include "train/saved.h"
 #include "train/trainer.h"
 
+#define RUN "# run "
 #define TEXT_MAX ((int64_t)1 << 20)
 
 /* ---- the configuration ---------------------------------------------------------------------- */
@@ -102,12 +104,13 @@ static ls_status set_out(lsi_trainer *t, const char *path)
     return t->out ? LS_OK : lsi_fail(LS_ERR_NOMEM, NULL, "training", "out of memory");
 }
 
-/* The papers: what the run is, in a form that config_ini.c reads; the first line is ours. */
+/* The papers: what the run is, in a form that config_ini.c reads; the first two lines are ours. */
 static ls_status write_papers(lsi_trainer *t, char **text)
 {
     char *config;
     LSI_TRY(lsi_train_config_print(&t->config, &config));
-    const int n = asprintf(text, LSI_PAPERS_OUT "%s\n%s", t->out ? t->out : "", config);
+    const int n =
+        asprintf(text, LSI_PAPERS_OUT "%s\n" RUN "%s\n%s", t->out ? t->out : "", t->id, config);
     free(config);
     return n >= 0 ? LS_OK : lsi_fail(LS_ERR_NOMEM, NULL, "training", "out of memory");
 }
@@ -115,7 +118,9 @@ static ls_status write_papers(lsi_trainer *t, char **text)
 static ls_status read_papers(lsi_trainer *t, const char *text)
 {
     const size_t head = strlen(LSI_PAPERS_OUT), line = strcspn(text, "\n");
-    if (strncmp(text, LSI_PAPERS_OUT, head) != 0)
+    const char *run = text + line + strlen("\n" RUN);
+    if (strncmp(text, LSI_PAPERS_OUT, head) != 0 ||
+        strncmp(text + line, "\n" RUN, strlen("\n" RUN)) != 0)
         return lsi_fail(LS_ERR_PROTOCOL, NULL, "training", "the run's papers make no sense");
     LSI_TRY(lsi_train_config_init(&t->config, NULL));
     LSI_TRY(lsi_train_config_read_text(&t->config, "the run's configuration", text, strlen(text)));
@@ -126,13 +131,25 @@ static ls_status read_papers(lsi_trainer *t, const char *text)
         if (!t->out)
             return lsi_fail(LS_ERR_NOMEM, NULL, "training", "out of memory");
     }
+    snprintf(t->id, sizeof t->id, "%.*s", (int)strcspn(run, "\n"), run);
     t->configured = 1;
+    return LS_OK;
+}
+
+static ls_status make_id(char id[LSI_RUN_ID])
+{
+    uint64_t random[2];
+    if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random)
+        return lsi_fail_errno("training", "getrandom");
+    snprintf(id, LSI_RUN_ID, "%016llx%016llx", (unsigned long long)random[0],
+             (unsigned long long)random[1]);
     return LS_OK;
 }
 
 /* Worker 0: what the run is, and where it is kept. */
 static ls_status decide(lsi_trainer *t, char **text)
 {
+    LSI_TRY(make_id(t->id));
     LSI_TRY(lsi_train_job_config(t->job, &t->config));
     if ((uint64_t)t->workers > t->config.train.shards) /* of all hosts: nobody knew before */
         return lsi_fail(LS_ERR_CONFIG, "fewer of them, or more --shards: which changes the result",
@@ -151,6 +168,8 @@ static ls_status decide(lsi_trainer *t, char **text)
         LSI_TRY(lsi_run_dir_create(t->config.run.out, &t->dir));
         LSI_TRY(set_out(t, t->config.run.out));
     }
+    if (t->dir)
+        LSI_TRY(lsi_run_dir_sign(t->dir, t->id, t->member->generation));
     t->configured = t->decided = 1;
     return write_papers(t, text);
 }

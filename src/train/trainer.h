@@ -57,6 +57,7 @@ typedef struct lsi_trainer {
     /* of the run */
     int configured, decided; /* it is known what the run is; it was this worker that decided */
     char *out;               /* run directory, NULL: none */
+    char id[LSI_RUN_ID];     /* no other run has it */
     lsi_train_config config;
     ls_optim_config optim;
     ls_dataset *train, *held; /* held: NULL when nothing is held out */
@@ -66,8 +67,9 @@ typedef struct lsi_trainer {
     lsi_fields fields;
 
     /* worker 0 */
-    int records;      /* this worker does */
-    lsi_run_dir *dir; /* NULL: nothing is kept */
+    int records;       /* this worker does */
+    uint64_t recorded; /* and did in this generation */
+    lsi_run_dir *dir;  /* NULL: nothing is kept */
     lsi_weights weights;
     lsi_metrics *metrics;
     lsi_events *events;

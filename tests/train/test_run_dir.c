@@ -106,6 +106,28 @@ static void test_lock(void **ignored)
     remove_tree(path_of("run"));
 }
 
+/* A process of an earlier generation of the same run keeps the lock: only that one loses it. */
+static void test_left_behind(void **ignored)
+{
+    (void)ignored;
+    lsi_run_dir *old, *new, *e;
+    OK(lsi_run_dir_create(path_of("run"), &old));
+    OK(lsi_run_dir_write(old, "config.ini", ""));
+    assert_int_equal(lsi_run_dir_take(path_of("run"), "aa", 2, &e), LS_ERR_CONFLICT);
+    OK(lsi_run_dir_sign(old, "aa", 1));
+    assert_int_equal(lsi_run_dir_take(path_of("run"), "aab", 2, &e), LS_ERR_CONFLICT);
+    assert_int_equal(lsi_run_dir_take(path_of("run"), "aa", 1, &e), LS_ERR_CONFLICT);
+    OK(lsi_run_dir_take(path_of("run"), "aa", 2, &new));
+    OK(lsi_run_dir_sign(old, "aa", 3)); /* it does not know */
+    assert_int_equal(lsi_run_dir_open(path_of("run"), &e), LS_ERR_CONFLICT);
+    lsi_run_dir_close(old);
+    assert_int_equal(lsi_run_dir_open(path_of("run"), &e), LS_ERR_CONFLICT);
+    lsi_run_dir_close(new);
+    OK(lsi_run_dir_open(path_of("run"), &e));
+    lsi_run_dir_close(e);
+    remove_tree(path_of("run"));
+}
+
 static void test_read_only(void **ignored)
 {
     (void)ignored;
@@ -138,9 +160,8 @@ static void test_read_only(void **ignored)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_new),
-        cmocka_unit_test(test_folders),
-        cmocka_unit_test(test_lock),
+        cmocka_unit_test(test_new),       cmocka_unit_test(test_folders),
+        cmocka_unit_test(test_lock),      cmocka_unit_test(test_left_behind),
         cmocka_unit_test(test_read_only),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
