@@ -136,7 +136,8 @@ int lsi_chaos_hits_hosts(lsi_chaos_kind kind);
 /* chaos_run.c */
 void lsi_chaos_run(lsi_chaos *c);
 
-/* chaos_act.c: 1 when it was done, 0 when it cannot be yet, -1 when it never can: `what` says it. */
+/* chaos_act.c: 1 when it was done, 0 when it cannot be yet, -1 when it never can: `what` says
+ * it. */
 int lsi_chaos_act(lsi_chaos *c, const lsi_chaos_event *e, char what[LSI_CHAOS_WHY]);
 /* What is due; `all`: everything. */
 void lsi_chaos_undo_due(lsi_chaos *c, int all);

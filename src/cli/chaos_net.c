@@ -1,7 +1,7 @@
 /* Hosts in network namespaces: one each, joined by a bridge in a namespace of its own.
  *
- * 1. A host's link is a veth pair: eth0 in its namespace, p0, p1, … at the bridge. A link that is cut
- *    is down at the bridge: no packet passes, and nobody is told.
+ * 1. A host's link is a veth pair: eth0 in its namespace, p0, p1, … at the bridge. A link that is
+ *    cut is down at the bridge: no packet passes, and nobody is told.
  * 2. Everything is made by iproute2, started without a shell, and goes with the namespaces.
  * 3. With --store the bridge has a link to where we are, for a store that listens here: the host of
  *    its URL is replaced by our address there.

@@ -2,7 +2,8 @@
  *
  * 1. An event is due after so many steps. One that hits hosts waits until the one before is over:
  *    all hosts that are here train in one generation, and a step was done since.
- * 2. When nothing was seen to happen for the deadline, the run hangs, and who is waited for is named.
+ * 2. When nothing was seen to happen for the deadline, the run hangs, and who is waited for is
+ *    named.
  * 3. Whoever was away when the work was done is not waited for.
  */
 #include <poll.h>

@@ -168,8 +168,8 @@ static ls_status write_next(lsi_council *c, uint64_t next, uint64_t version)
     return c->store->ops->compare_and_put(c->store, "next", version, text, (size_t)n, 0, NULL);
 }
 
-/* A number of our own. The first host begins to count; whoever comes earlier is not first, and where
- * nobody counts there is no run yet, or it meets elsewhere. */
+/* A number of our own. The first host begins to count; whoever comes earlier is not first, and
+ * where nobody counts there is no run yet, or it meets elsewhere. */
 static ls_status take_number(lsi_council *c)
 {
     for (;;) {

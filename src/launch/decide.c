@@ -110,7 +110,10 @@ static lsi_decision decide_first(const lsi_council *c, double waited, char *why)
         here += c->seats[i].ready > 0 && c->seats[i].busy == 0 && !c->seats[i].leaving;
     if (here >= hosts)
         return LSI_DECIDE_FORM;
-    snprintf(why, LSI_HOST_CAUSE_MAX, "%d of %d other hosts", hosts - here, hosts - 1);
+    if (hosts > 1)
+        snprintf(why, LSI_HOST_CAUSE_MAX, "%d of %d hosts", hosts - here, hosts);
+    else
+        snprintf(why, LSI_HOST_CAUSE_MAX, "the workers to start");
     return LSI_DECIDE_WAIT;
 }
 

@@ -21,6 +21,7 @@ static char *undo_memory(const lsi_replica *r)
 static void keep(lsi_replica *r, uint64_t word)
 {
     atomic_store_explicit(&lsi_counters_of(r, r->domain.member)->undo, word, memory_order_release);
+    atomic_signal_fence(memory_order_seq_cst); /* nothing is changed before it stands there */
 }
 
 void lsi_transaction_begin(lsi_replica *r)

@@ -26,11 +26,11 @@ typedef struct lsi_run_dir lsi_run_dir;
 ls_status lsi_run_dir_create(const char *path, lsi_run_dir **out);
 /* To go on with the run that it holds. LS_ERR_NOT_FOUND: there is none. */
 ls_status lsi_run_dir_open(const char *path, lsi_run_dir **out);
-/* Say in the lock which run it is (text of less than LSI_RUN_ID bytes, without spaces), and in which
- * generation. */
+/* Say in the lock which run it is (text of less than LSI_RUN_ID bytes, without spaces), and in
+ * which generation. */
 ls_status lsi_run_dir_sign(lsi_run_dir *dir, const char *run, uint64_t generation);
-/* To go on with a run whose worker 0 was another process, which may have died at any moment: waits a
- * little for its lock, and makes what is missing. A lock that is signed with the same run and an
+/* To go on with a run whose worker 0 was another process, which may have died at any moment: waits
+ * a little for its lock, and makes what is missing. A lock that is signed with the same run and an
  * earlier generation is taken from its owner after a while: that one is stopped, or was cut off. */
 ls_status lsi_run_dir_take(const char *path, const char *run, uint64_t generation,
                            lsi_run_dir **out);

@@ -24,7 +24,7 @@
 
 #include "coll/comm.h"
 #include "parallel/engine.h"
-#include "store/process.h"
+#include "launch/store_process.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define CREW_SLOW 3 /* times fewer of what could be more */
