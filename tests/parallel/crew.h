@@ -23,8 +23,8 @@
 #include <sys/types.h>
 
 #include "coll/comm.h"
-#include "parallel/engine.h"
 #include "launch/store_process.h"
+#include "parallel/engine.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define CREW_SLOW 3 /* times fewer of what could be more */
