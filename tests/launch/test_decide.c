@@ -34,7 +34,7 @@ static const situation cases[] = {
     /* the first generation */
     {"alone", .seats = "0:0:2:0", .decision = FORM, .out = "0 0:2"},
     {"not at the gate yet", .seats = "0:0:0:0", .decision = WAIT, .why = ""},
-    {"two announced, one here", .seats = "0:0:2:0", .hosts = 2, .decision = WAIT, .why = "1 of 1"},
+    {"two announced, one here", .seats = "0:0:2:0", .hosts = 2, .decision = WAIT, .why = "1 of 2"},
     {"three announced, one here", .seats = "0:0:2:0", .hosts = 3, .decision = WAIT,
      .why = "2 of 2"},
     {"one has no workers yet", .seats = "0:0:2:0 1:0:0:0", .hosts = 2, .decision = WAIT},
@@ -45,7 +45,7 @@ static const situation cases[] = {
      .out = "0 0:2 1:2"},
     {"a host is late for long", .seats = "0:0:2:0", .hosts = 2, .waited = 1e6, .decision = WAIT},
     {"one leaves before it begins", .seats = "0:0:2:0 1:0:2:0L", .hosts = 2, .decision = WAIT,
-     .why = "1 of 1"},
+     .why = "1 of 2"},
     {"all leave before it begins", .seats = "0:0:2:0L", .decision = WAIT},
     {"to be stopped before it begins", .seats = "0:0:2:0", .hosts = 2, .stop = 1, .decision = FORM,
      .out = "1 0:2"},
@@ -99,7 +99,7 @@ static const situation cases[] = {
     {"nobody, to be stopped", 1, "0 0:2", "0:1:0:0", .stop = 1, .decision = WAIT},
 
     /* the quorum: hosts of the generation before that are here */
-    {"1 of 1", 1, "0 3:1", "3:1:1:0", .decision = FORM, .out = "0 3:1"},
+    {"1 of 2", 1, "0 3:1", "3:1:1:0", .decision = FORM, .out = "0 3:1"},
     {"0 of 1", 1, "0 3:1", "4:0:1:0", .decision = LOOK, .why = "more than 0 of 1"},
     {"1 of 2, the first", 1, "0 3:1 4:1", "3:1:1:0", .decision = FORM, .out = "0 3:1"},
     {"1 of 2, the second", 1, "0 3:1 4:1", "4:1:1:0", .decision = LOOK, .why = "more than 1 of 2"},
