@@ -36,7 +36,7 @@ static const situation cases[] = {
     {"not at the gate yet", .seats = "0:0:0:0", .decision = WAIT, .why = ""},
     {"two announced, one here", .seats = "0:0:2:0", .hosts = 2, .decision = WAIT, .why = "1 of 2"},
     {"three announced, one here", .seats = "0:0:2:0", .hosts = 3, .decision = WAIT,
-     .why = "2 of 2"},
+     .why = "2 of 3"},
     {"one has no workers yet", .seats = "0:0:2:0 1:0:0:0", .hosts = 2, .decision = WAIT},
     {"all here", .seats = "0:0:2:0 1:0:3:0", .hosts = 2, .decision = FORM, .out = "0 0:2 1:3"},
     {"more than announced", .seats = "0:0:1:0 1:0:1:0 2:0:1:0", .hosts = 2, .decision = FORM,
