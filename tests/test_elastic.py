@@ -7,7 +7,9 @@ nobody disturbed.
 import json
 import os
 import re
+import shutil
 import signal
+import socket
 import time
 
 import pytest
@@ -281,4 +283,43 @@ def test_shards_by_speed(trainer):
     os.kill(pid, signal.SIGKILL)
     replaced(trainer, process, 1, pid)
     found, _ = finish(trainer, process, out)
+    assert_same(found, trainer.train(*words, "-n", 1))
+
+
+@pytest.fixture
+def etcd(leftovers, tmp_path):
+    """The URL of an etcd of our own."""
+    if not (program := shutil.which("etcd")):
+        pytest.skip("there is no etcd here")
+    with socket.socket() as one, socket.socket() as two:
+        for s in (one, two):
+            s.bind(("127.0.0.1", 0))
+        client, peer = (f"127.0.0.1:{s.getsockname()[1]}" for s in (one, two))
+    process = leftovers.start(
+        program, "--data-dir", tmp_path / "etcd",
+        "--listen-client-urls", f"http://{client}", "--advertise-client-urls", f"http://{client}",
+        "--listen-peer-urls", f"http://{peer}", "--initial-advertise-peer-urls", f"http://{peer}",
+        "--initial-cluster", f"default=http://{peer}", "--log-level", "error",
+    )  # fmt: skip
+    yield f"etcd://{client}"
+    process.kill()
+    leftovers.finish(process)
+
+
+def test_any_host_may_die_with_etcd(trainer, etcd):
+    """Of two hosts the first: the other goes on, for it is etcd that has the majority."""
+    words = [*MODELS["gpt"], *WORDS, "--steps", 400]
+    out, key = trainer.new_folder(), trainer.folder / "key"
+    meet = ["--key-file", key, "-n", 1, "--store", etcd, "--evict-after", 2, "--json"]
+    listener = trainer.start(
+        *words, *meet, "--out", out, "--listen", "127.0.0.1:0", "--hosts", 2
+    )
+    for line in listener.stderr:
+        if match := re.search(r"listening on (\S+)$", line):
+            break
+    joiner = trainer.start("--join", match[1], *meet)
+    wait_until(lambda: 2 in workers_of(out), 30, "both at work")
+    listener.kill()
+    trainer.starter.finish(listener)
+    found, _ = finish(trainer, joiner, out)
     assert_same(found, trainer.train(*words, "-n", 1))
