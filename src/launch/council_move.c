@@ -50,6 +50,8 @@ static ls_status open_as_first(lsi_council *c)
     if (c->config->listen)
         fprintf(stderr, "lockstep: listening on %s\n", c->own.address);
     url_of(c->own.address, url);
+    if (c->config->store)
+        LSI_TRY(lsi_council_clear(c, c->config->evict_s > 0 ? c->config->evict_s : LSI_EVICT_S));
     return lsi_council_connect(c, c->config->store ? c->config->store : url, LSI_COUNCIL_CALL_S);
 }
 
@@ -68,7 +70,9 @@ static ls_status find_first(lsi_council *c, const char *url, double wait_s)
 {
     double word = lsi_now() + WORD_S / 2;
     for (const double deadline = lsi_now() + wait_s;;) {
-        const ls_status status = lsi_council_connect(c, url, LSI_COUNCIL_CALL_S);
+        ls_status status = c->config->store ? lsi_council_find_hosts(c) : LS_OK;
+        if (status == LS_OK)
+            status = lsi_council_connect(c, url, LSI_COUNCIL_CALL_S);
         if (status == LS_OK ||
             (status != LS_ERR_TIMEOUT && status != LS_ERR_PEER_DEAD && status != LS_ERR_NOT_FOUND))
             return status;

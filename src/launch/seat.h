@@ -26,6 +26,11 @@ ls_status lsi_council_connect(lsi_council *c, const char *url, double timeout_s)
 void lsi_council_limit(lsi_council *c);
 /* In a store that was not in use: all that hosts find there that come later. */
 void lsi_council_furnish(lsi_council *c);
+/* council_clear.c: the first host removes what an earlier run has left in a store that is not ours.
+ * Blocks for up to lease_s and a little. LS_ERR_CONFLICT: that run is still there. */
+ls_status lsi_council_clear(lsi_council *c, double lease_s);
+/* Is there a host already? LS_ERR_NOT_FOUND if not. */
+ls_status lsi_council_find_hosts(lsi_council *c);
 /* council_move.c: the store is lost: find another, or not yet. */
 void lsi_council_move(lsi_council *c, const lsi_council_sink *sink);
 /* We wait without a quorum: is there one elsewhere? */
