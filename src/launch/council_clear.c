@@ -1,8 +1,8 @@
 /* A store that is not ours outlives runs: what one with the same key has left there.
  *
- * Its hosts are gone with their leases; numbers, generations and the end of the run are still there,
- * and would be taken for those of the next. So the first host removes them before it sits down, and
- * the others come when it has: when there is a host.
+ * Its hosts are gone with their leases; numbers, generations and the end of the run are still
+ * there, and would be taken for those of the next. So the first host removes them before it sits
+ * down, and the others come when it has: when there is a host.
  */
 #include <poll.h>
 #include <string.h>
