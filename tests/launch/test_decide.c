@@ -24,7 +24,7 @@ typedef struct situation {
     int least, most, hosts; /* 0: 1, all, as announced: 1 */
     int change;             /* asked for already */
     int stop, quorum_any, moved;
-    const char *store;
+    const char *store, *join;
     double waited, short_s;
     int decision;
     const char *out, *why; /* of a generation that is formed; words of the reason */
@@ -121,6 +121,8 @@ static const situation cases[] = {
      .out = "0 5:1"},
     {"a store with a majority", 1, "0 3:1 4:1 5:1", "5:1:1:0", .store = "etcd://x",
      .decision = FORM, .out = "0 5:1"},
+    {"who joins does not begin", 0, NULL, "2:0:1:0", .join = "a:1", .decision = WAIT},
+    {"nor without who listens", 0, NULL, "2:0:1:0", .join = "a:1", .waited = 6, .decision = END},
     {"a minority waits", 1, "0 3:1 4:1 5:1", "5:1:1:0", .waited = 59, .decision = LOOK},
     {"then saves, and ends", 1, "0 3:1 4:1 5:1", "5:1:1:0", .waited = 61, .decision = FORM,
      .out = "1 5:1"},
@@ -166,7 +168,8 @@ static void try_case(const situation *s)
     const lsi_launch_config config = {.hosts = s->hosts,
                                       .quorum_any = s->quorum_any,
                                       .store = s->store,
-                                      .short_s = s->short_s};
+                                      .short_s = s->short_s,
+                                      .join = s->join};
     static lsi_council c;
     c = (lsi_council){.config = &config,
                       .least = s->least ? s->least : 1,
