@@ -243,22 +243,29 @@ static int own_status(const lsi_run *run)
     return 0; /* also when some exited with 0 without ls_finalize: all is well in the end */
 }
 
-/* Is the run over? Moves through what is left to do once the ranks have ended. */
-static int is_over(lsi_run *run)
+int lsi_run_sweep(lsi_run *run)
 {
-    if (run->alive > 0)
-        return 0;
     if (run->ending == 0) {
         run->ending = 1;
         run->terminate_at = INFINITY;
         run->kill_at = lsi_now() + LSI_RUN_GRACE_S;
     }
-    if (run->ending == 1) {
-        if (lsi_strays_signal(run, SIGTERM) > 0)
+    if (lsi_strays_signal(run, SIGTERM) > 0)
+        return 0;
+    run->ending = 2;
+    run->kill_at = INFINITY;
+    lsi_output_finish(run->output);
+    return 1;
+}
+
+/* Is the run over? Moves through what is left to do once the ranks have ended. */
+static int is_over(lsi_run *run)
+{
+    if (run->alive > 0)
+        return 0;
+    if (run->ending < 2) {
+        if (!lsi_run_sweep(run))
             return 0;
-        run->ending = 2;
-        run->kill_at = INFINITY;
-        lsi_output_finish(run->output);
         lsi_hosts_publish_end(run->hosts, own_status(run));
     }
     return run->stop || (lsi_hosts_others_ended(run->hosts) && !lsi_output_pending(run->output));

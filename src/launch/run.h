@@ -128,6 +128,8 @@ ls_status lsi_run_new(const lsi_launch_config *config, lsi_run **out);
 /* Epoll, signals, guard, output; run->hosts is there. */
 ls_status lsi_run_open(lsi_run *run);
 void lsi_run_close(lsi_run *run);
+/* All ranks have ended: so must what they started; 1: it has, and the output is complete. */
+int lsi_run_sweep(lsi_run *run);
 /* Signals that are due, and the loop's next timeout. */
 void lsi_run_timers(lsi_run *run);
 int lsi_run_timeout_ms(const lsi_run *run);
