@@ -60,7 +60,8 @@ static void train(rank *self)
     float *weight = lsi_engine_replica(engine)->weights;
     lsi_engine_part(engine, SHARDS, &f.first, &end);
     rank_meet(self);
-    *weight = WEIGHT;
+    if (lsi_engine_replica(engine)->domain.member == 0)
+        *weight = WEIGHT;
     rank_meet(self);
     const int mine = f.first <= BAD && BAD < end;
     f.bad = 1;
