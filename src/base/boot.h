@@ -23,12 +23,12 @@ typedef struct lsi_boot {
     int32_t host, hosts;
     int32_t host_size[LSI_MAX_HOSTS]; /* ranks per host; host h's ranks follow host h-1's */
     int32_t segment_fd;               /* the host block, inherited too */
-    /* Elastic runs (gate.h), else zeros: which group of the run this is, from 1; the place of the
-     * worker among those that its launcher has, which it keeps through all of them. */
-    uint64_t generation;
-    int32_t slot, slots;
     char store[LSI_ADDR_MAX]; /* "ADDRESS:PORT" of the store */
     char bind[LSI_ADDR_MAX];  /* address (no port) on which this rank's tcp listens */
+    /* Elastic runs (gate.h), else zeros: which group of the run this is, from 1; the place of the
+     * worker among those that its launcher has, which it keeps through all of them. */
+    int32_t slot, slots;
+    uint64_t generation;
     lsi_key key;
 } lsi_boot;
 

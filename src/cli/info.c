@@ -85,6 +85,7 @@ static const struct {
     {"LOCKSTEP_LOG", "warn", "error, warn, info or debug: words on stderr"},
     {"LOCKSTEP_FAULT", "none", "faults to inject, for tests: '0>1 drop=3; *>2 delay=5:200'"},
     {"LOCKSTEP_BOOT_FD", "none", "set by the launcher for its ranks: who they are"},
+    {"LOCKSTEP_GATE_FD", "none", "set by `lockstep train` for its workers: where they wait"},
 };
 
 ls_status lsi_cli_check_environment(const char *transport)

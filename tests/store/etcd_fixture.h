@@ -69,7 +69,7 @@ static inline void etcd_await(const etcd *e)
 
 static inline void etcd_prepare(etcd *e)
 {
-    snprintf(e->folder, sizeof e->folder, "%s/lockstep-etcd-XXXXXX",
+    snprintf(e->folder, sizeof e->folder, "%s/test-etcd-XXXXXX",
              access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
     assert_non_null(mkdtemp(e->folder));
     free_port(e->address);
