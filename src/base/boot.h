@@ -23,8 +23,8 @@ typedef struct lsi_boot {
     int32_t host, hosts;
     int32_t host_size[LSI_MAX_HOSTS]; /* ranks per host; host h's ranks follow host h-1's */
     int32_t segment_fd;               /* the host block, inherited too */
-    char store[LSI_ADDR_MAX]; /* "ADDRESS:PORT" of the store */
-    char bind[LSI_ADDR_MAX];  /* address (no port) on which this rank's tcp listens */
+    char store[LSI_ADDR_MAX];         /* "ADDRESS:PORT" of the store */
+    char bind[LSI_ADDR_MAX];          /* address (no port) on which this rank's tcp listens */
     /* Elastic runs (gate.h), else zeros: which group of the run this is, from 1; the place of the
      * worker among those that its launcher has, which it keeps through all of them. */
     int32_t slot, slots;
