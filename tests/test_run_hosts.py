@@ -288,6 +288,17 @@ def test_listener_returns_the_first_failure(hosts):
     assert "rank 3 (host 2): exited with status 7" in done.stderr
 
 
+def test_hosts_with_different_transports(hosts, lockstep):
+    """Their ranks would wait for each other for ever."""
+    words = [lockstep, "bench", "allreduce", "--sizes", "8"]
+    listener = hosts.listen(2, 2, *words)
+    joiner = hosts.join(2, *words, env={**os.environ, "LOCKSTEP_TRANSPORT": "tcp"})
+    done = [hosts.finish(process) for process in (listener, joiner)]
+    assert all(one.returncode != 0 for one in done), done
+    text = "".join(one.stderr for one in done)
+    assert "LOCKSTEP_TRANSPORT: it is " in text and "set it to the same on all hosts" in text
+
+
 def test_killed_rank_ends_the_other_hosts(hosts, leftovers):
     listener = hosts.listen(2, 2, *SLEEP)
     joiner = hosts.join(1, "sh", "-c", "sleep 0.3; kill -9 $$")

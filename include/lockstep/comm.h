@@ -65,7 +65,8 @@ LS_API ls_status ls_comm_selection(const ls_comm *comm, const char *collective, 
                                    size_t bytes);
 
 /* Memory in the host's shared segment, 64-byte aligned (2 MiB when larger than that), zeroed.
- * Collectives on it never stage or copy. Local, does not block. Freed with ls_free, or by
+ * Collectives on it never stage or copy. In large pages where the system has them; that memory is
+ * taken at once, other when it is touched. Local, waits for nobody. Freed with ls_free, or by
  * ls_finalize. No collective that uses the memory may be under way when it is freed. */
 LS_API ls_status ls_alloc(ls_comm *comm, size_t bytes, void **out);
 LS_API void ls_free(ls_comm *comm, void *memory);

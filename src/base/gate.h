@@ -23,12 +23,18 @@ typedef enum lsi_gate_kind {
     /* of the worker */
     LSI_GATE_HERE = 1, /* it waits to be let in; `generation`: the latest it was in, 0: none */
     LSI_GATE_KEEP,     /* a descriptor to be kept: `what` */
-    LSI_GATE_WANT,     /* one that is to be handed out, as soon as it is there */
+    LSI_GATE_WANT,     /* one that is to be handed out: the state as soon as it is there, papers as
+                          soon as it is known whether there are any */
+    LSI_GATE_WHOLE,    /* in `generation` the state that is kept is one to go on with; */
+    LSI_GATE_SPOILT,   /* it is not from now on: another is being copied over it */
+    LSI_GATE_FED,      /* it has the data, */
+    LSI_GATE_HUNGRY,   /* or lacks it, and needs others who have it */
     LSI_GATE_DONE,     /* the work is done: its end will be in order */
     LSI_GATE_LEAVE,    /* it has been asked to go, and will end in order; others go on */
     /* of the launcher */
     LSI_GATE_ENTER, /* `boot`, and the files: segment, then what is kept, in order of `what` */
-    LSI_GATE_KEPT,  /* what was wanted */
+    LSI_GATE_KEPT,  /* what was wanted; no file: there is none. Of `boot`, the worker's slot, how
+                       many there are, and the size of the latest generation */
     LSI_GATE_GO     /* nothing is left to do: end */
 } lsi_gate_kind;
 
@@ -41,8 +47,9 @@ enum { LSI_KEPT_PAPERS, LSI_KEPT_STATE, LSI_KEPT_COUNT };
 typedef struct lsi_gate_message {
     uint32_t kind; /* lsi_gate_kind */
     int32_t what;  /* LSI_KEPT_… */
-    int32_t own;   /* KEEP: for this worker alone, not for all of the host */
-    uint32_t kept; /* ENTER: which files follow the segment, as bits 1 << what */
+    int32_t own;   /* KEEP, WHOLE, SPOILT: for this worker alone, not for all of the host */
+    uint32_t kept; /* as bits 1 << what; ENTER: which files follow the segment; KEPT: is there a
+                      state? */
     uint64_t generation;
     lsi_boot boot;
     int n_files;

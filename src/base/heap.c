@@ -11,6 +11,7 @@
 #include "base/heap.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -181,14 +182,16 @@ ls_status lsi_heap_alloc(lsi_heap *heap, size_t bytes, size_t align, void **out)
     return status;
 }
 
-/* Return the pages of free block b to the system, after which they are zero. A private mapping
- * refuses; then the block just stays dirty. */
+/* Return the pages of free block b to the system, after which they are zero: of shared memory, or
+ * of memory without a file (EINVAL). Where it refuses both, the block just stays dirty. */
 static void give_back(const lsi_heap *heap, block *b)
 {
     char *start = heap->base + b->dirty, *end = heap->base + b->dirty_end;
     char *first = start + (-(uintptr_t)start & (heap->page - 1));
     char *last = end - ((uintptr_t)end & (heap->page - 1));
-    if (madvise(first, (size_t)(last - first), MADV_REMOVE) != 0)
+    const size_t bytes = (size_t)(last - first);
+    if (madvise(first, bytes, MADV_REMOVE) != 0 &&
+        (errno != EINVAL || madvise(first, bytes, MADV_DONTNEED) != 0))
         return;
     memset(start, 0, (size_t)(first - start));
     memset(last, 0, (size_t)(end - last));

@@ -24,13 +24,13 @@
 
 #include "base/clock.h"
 #include "base/env.h"
+#include "base/pages.h"
 #include "base/status.h"
 
 #ifndef MFD_NOEXEC_SEAL
 #define MFD_NOEXEC_SEAL 8u /* Linux 6.3 */
 #endif
 
-#define BIG_PAGE ((size_t)2 << 20)
 #define HEAP_MIN ((size_t)64 << 20)
 #define HEAPS_MAX ((size_t)16 << 40) /* all heaps of a host: an eighth of the address space */
 #define CLAIM_WAIT_NS 2000000u
@@ -40,7 +40,7 @@ static const char what_map[] = "cannot map the shared segment";
 
 static size_t round_up(size_t bytes)
 {
-    return (bytes + BIG_PAGE - 1) & ~(BIG_PAGE - 1);
+    return (bytes + LSI_LARGE_PAGE - 1) & ~(LSI_LARGE_PAGE - 1);
 }
 
 /* Fill in the offsets and the size. The arguments are bounded by LSI_MAX_RANKS and HEAPS_MAX, so
@@ -53,35 +53,22 @@ static void lay_out(size_t local_size, size_t heap_bytes, lsi_host *host)
     host->bytes = host->heap_offset + local_size * heap_bytes;
 }
 
-/* Map `bytes` of `fd` at a multiple of BIG_PAGE: reserve some more, map in the middle, trim. */
-static void *map_aligned(int fd, size_t bytes)
-{
-    size_t room = bytes + BIG_PAGE;
-    char *reserved =
-        mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (reserved == MAP_FAILED)
-        return NULL;
-    size_t head = round_up((size_t)reserved) - (size_t)reserved;
-    char *base = reserved + head;
-    void *mapped =
-        mmap(base, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, fd, 0);
-    if (mapped == MAP_FAILED) {
-        int code = errno;
-        munmap(reserved, room);
-        errno = code;
-        return NULL;
-    }
-    if (head)
-        munmap(reserved, head);
-    munmap(base + bytes, BIG_PAGE - head);
-    return base;
-}
-
 static void advise(const lsi_host *host)
 {
     /* Advice only: a kernel that does not take it changes nothing but speed and core size. */
     (void)madvise(host->base, host->bytes, MADV_DONTDUMP);
     (void)madvise(host->base + host->heap_offset, host->bytes - host->heap_offset, MADV_HUGEPAGE);
+}
+
+void lsi_host_heap_alone(const lsi_host *host, int local_rank)
+{
+    char *heap = lsi_host_heap(host, local_rank);
+    const size_t bytes = host->block->heap_bytes;
+    const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
+    if (mmap(heap, bytes, PROT_READ | PROT_WRITE, flags, -1, 0) == MAP_FAILED)
+        return; /* what was there is still there */
+    (void)madvise(heap, bytes, MADV_DONTDUMP);
+    (void)madvise(heap, bytes, MADV_HUGEPAGE);
 }
 
 /* What the process's limits leave for the segment. Half of the address space stays for the
@@ -132,7 +119,7 @@ static ls_status size_and_map(size_t local_size, lsi_host *host, size_t *heap_by
         if (host->bytes <= limit) {
             if (ftruncate(host->fd, (off_t)host->bytes) != 0)
                 return lsi_fail_errno(what_create, "ftruncate to %zu bytes", host->bytes);
-            host->base = map_aligned(host->fd, host->bytes);
+            host->base = lsi_pages_map(host->fd, host->bytes);
             if (host->base)
                 break;
         }
@@ -204,7 +191,8 @@ static int header_is_sound(const lsi_host_block *head, size_t file_bytes, lsi_ho
     if (head->size < 1 || head->size > LSI_MAX_RANKS || head->local_size < 1 ||
         head->local_size > head->size || head->first_rank > head->size - head->local_size)
         return 0;
-    if (head->heap_bytes % BIG_PAGE || head->heap_bytes > HEAPS_MAX / head->local_size + BIG_PAGE)
+    if (head->heap_bytes % LSI_LARGE_PAGE ||
+        head->heap_bytes > HEAPS_MAX / head->local_size + LSI_LARGE_PAGE)
         return 0;
     lay_out(head->local_size, head->heap_bytes, host);
     return host->bytes == file_bytes;
@@ -223,7 +211,7 @@ ls_status lsi_host_map(int fd, lsi_host *out)
         return lsi_fail(LS_ERR_CONFIG, "do launcher and library have the same version?", what_map,
                         "descriptor %d is not a host segment of version %u", fd, LSI_HOST_VERSION);
 
-    host.base = map_aligned(fd, host.bytes);
+    host.base = lsi_pages_map(fd, host.bytes);
     if (!host.base && errno == ENOMEM)
         return lsi_fail(LS_ERR_NOMEM, "set a smaller LOCKSTEP_HEAP, or raise the limit: ulimit -v",
                         what_map, "%zu MiB of address space are not to be had", host.bytes >> 20);

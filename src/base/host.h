@@ -96,6 +96,10 @@ static inline char *lsi_host_heap(const lsi_host *host, int local_rank)
     return host->base + host->heap_offset + (size_t)local_rank * host->block->heap_bytes;
 }
 
+/* Nobody but this rank will read its heap: memory of its own, in large pages where the system has
+ * them, which it often has not for shared memory. Before the heap is used. Best effort. */
+void lsi_host_heap_alone(const lsi_host *host, int local_rank);
+
 static inline char *lsi_host_pair(const lsi_host *host, int local_from, int local_to)
 {
     size_t n = host->block->local_size;

@@ -425,6 +425,22 @@ ls_status lsi_net_local(int fd, char host[LSI_ADDR_MAX], char interface[32])
     return LS_OK;
 }
 
+void lsi_net_tune_bulk(int fd)
+{
+    static const char calm[] = "reno";
+    struct sockaddr_storage here = {0}, there = {0};
+    socklen_t length = sizeof here, other = sizeof there;
+    char own[LSI_ADDR_MAX], peer[LSI_ADDR_MAX], port[8];
+    if (getsockname(fd, (struct sockaddr *)&here, &length) != 0 ||
+        getpeername(fd, (struct sockaddr *)&there, &other) != 0)
+        return;
+    unmap(&here);
+    unmap(&there);
+    if (format_host(&here, own, port) == 0 && format_host(&there, peer, port) == 0 &&
+        strcmp(own, peer) == 0)
+        setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, calm, sizeof calm - 1);
+}
+
 ls_status lsi_net_send_all(int fd, const void *data, size_t bytes, double deadline, const char *who)
 {
     const char *at = data;

@@ -35,6 +35,9 @@ ls_status lsi_net_split(const char *address, char host[LSI_ADDR_MAX], int *port)
 /* The local address (no port) of a connected socket, and the interface that owns it ("?" when it
  * cannot be told): the interface chosen by the route to the peer. */
 ls_status lsi_net_local(int fd, char host[LSI_ADDR_MAX], char interface[32]);
+/* For a connection that will carry much: where both ends are on this host, pacing (bbr) has nothing
+ * to gain and now and then costs a quarter. Best effort. */
+void lsi_net_tune_bulk(int fd);
 /* "ADDRESS:PORT" of the other end, "?" when it cannot be told. */
 void lsi_net_peer(int fd, char address[LSI_ADDR_MAX]);
 /* Blocking transfer of exactly `bytes` on a non-blocking socket before `deadline`; `who` names

@@ -1,7 +1,7 @@
 /* direct: every member reduces its own segment from everybody's messages, in tree order, and sends
  * the result to everybody. All messages of a chunk are under way at once: two latencies, whatever
- * the number of members; bandwidth-optimal. (The reduce-scatter + all-gather of Rabenseifner 2004
- * with pairwise exchange.)
+ * the number of members; bandwidth-optimal, but for small vectors, which few members reduce. (The
+ * reduce-scatter + all-gather of Rabenseifner 2004 with pairwise exchange.)
  */
 #include "coll/algorithm.h"
 
@@ -28,6 +28,11 @@ void lsi_part(size_t count, int parts, int p, size_t *from, size_t *to)
     *to = b < count ? b : count;
 }
 
+/* Bytes that are not worth more messages. Inside a host all of them cost the same processors, if
+ * there are more than two members; between hosts each has its own, and its own line. */
+#define LEAST_SEGMENT_HOST ((size_t)32 << 10)
+#define LEAST_SEGMENT ((size_t)1 << 10)
+
 enum { INPUT, RESULT }; /* phases */
 
 typedef struct direct {
@@ -43,12 +48,27 @@ typedef struct direct {
     int *merged;         /* [WINDOW] */
 } direct;
 
+/* What member m reduces: [*lo, *hi). Of a small vector the first ones take it all: then the number
+ * of messages grows with the members, not with their square. Not the root of a reduction instead:
+ * of two who disagree on who that is, each would wait for the other. */
+static void segment(const direct *d, int m, size_t *lo, size_t *hi)
+{
+    const lsi_reduction *r = d->r;
+    const size_t n = (size_t)r->team->n;
+    const int crowd = d->s->window == LSI_CHUNK_WINDOW_HOST && n > 2;
+    const size_t least = (crowd ? LEAST_SEGMENT_HOST : LEAST_SEGMENT) / r->element;
+    size_t size = ((r->count + n - 1) / n + 15) & ~(size_t)15;
+    size = size < least ? least : size;
+    *lo = size * (size_t)m < r->count ? size * (size_t)m : r->count;
+    *hi = *lo + size < r->count ? *lo + size : r->count;
+}
+
 /* Member m's part p as a range of the vector. */
 static size_t segment_part(const direct *d, int m, int p, size_t *from)
 {
     size_t lo, hi, a, b;
-    lsi_part(d->r->count, d->r->team->n, m, &lo, &hi);
-    lsi_part(hi - lo, d->parts, p, &a, &b);
+    segment(d, m, &lo, &hi);
+    lsi_part(hi - lo, d->parts, d->s->backwards ? d->parts - 1 - p : p, &a, &b);
     *from = lo + a;
     return b - a;
 }
@@ -135,8 +155,14 @@ static int prepare(direct *d)
     d->in = lsi_schedule_alloc(d->s, sizeof *d->in * (size_t)d->n_in);
     d->got_result = lsi_schedule_alloc(d->s, sizeof(int) * (size_t)(t->n * d->s->window));
     d->merged = lsi_schedule_alloc(d->s, sizeof(int) * (size_t)d->s->window);
-    size_t from, own = segment_part(d, t->self, 0, &from);
-    d->scratch_part = (own * d->r->element + 63) & ~(size_t)63;
+    size_t lo, hi, from, to;
+    segment(d, t->self, &lo, &hi);
+    lsi_part(hi - lo, d->parts, 0, &from, &to); /* the largest */
+    d->scratch_part = ((to - from) * d->r->element + 63) & ~(size_t)63;
+    for (int i = 0; d->got_result && i < t->n * d->s->window; i++)
+        d->got_result[i] = -1;
+    for (int w = 0; d->merged && w < d->s->window; w++)
+        d->merged[w] = -1;
     int windows = d->parts < d->s->window ? d->parts : d->s->window;
     for (int w = 0; w < windows; w++)
         d->scratch[w] = lsi_schedule_alloc(d->s, d->scratch_part * (size_t)d->n_in);
@@ -147,7 +173,7 @@ void lsi_direct_reduce(lsi_schedule *s, const lsi_reduction *r)
 {
     direct d = {.r = r, .s = s};
     size_t lo, hi;
-    lsi_part(r->count, r->team->n, 0, &lo, &hi);
+    segment(&d, 0, &lo, &hi); /* the largest */
     d.parts = lsi_parts(hi - lo, r->element, 1);
     if (!prepare(&d))
         return;

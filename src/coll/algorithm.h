@@ -21,8 +21,10 @@
 #include "coll/comm.h"
 
 /* Large vectors are pipelined in chunks, schedule->window of them under way: few inside a host,
- * where they should stay in the cache, many between hosts, where they fill the line. */
-#define LSI_CHUNK_BYTES ((size_t)256 << 10)
+ * where they should stay in the cache, many between hosts, where they fill the line. With its
+ * header a chunk is just within four segments of TCP on loopback (65483 bytes each): a small rest
+ * in a fifth would cost as much as a full one. */
+#define LSI_CHUNK_BYTES ((size_t)261824)
 #define LSI_CHUNK_WINDOW_HOST 2
 #define LSI_CHUNK_WINDOW_MAX 16
 

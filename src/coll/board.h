@@ -34,6 +34,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "coll/duel.h"
 #include "transport/wire.h"
 
 #define LSI_BOARD_ACTIVE 8
@@ -44,6 +45,11 @@
 #define LSI_BOARD_LINE 56                  /* of the input in the slot's first line, */
 #define LSI_BOARD_INLINE 120               /* and in both */
 #define LSI_BOARD_QUICK ((size_t)64 << 10) /* worth the short way */
+#define LSI_STAGE_BYTES ((size_t)1 << 20)  /* of a member's rooms for input, and for sums */
+#define LSI_STAGE_FEWEST ((size_t)64 << 10)
+#define LSI_STAGE_MEMBERS 16
+#define LSI_STAGE_LEAST 14   /* sizes up to 2^15 bytes are one class, then each power of two, */
+#define LSI_STAGE_CLASSES 14 /* the last one without an end */
 
 typedef enum lsi_phase {
     LSI_PHASE_ENTERED = 1, /* posted */
@@ -55,8 +61,10 @@ typedef enum lsi_phase {
 enum {                           /* lsi_slot.flags */
        LSI_SLOT_SEND_SHARED = 1, /* `send` is an offset in the segment, else an address */
        LSI_SLOT_RECV_SHARED = 2,
-       LSI_SLOT_BOXED = 4,   /* the input stands in the box */
-       LSI_SLOT_CAN_READ = 8 /* this process may read and write its peers' memory (CMA) */
+       LSI_SLOT_BOXED = 4,    /* the input stands in the box */
+       LSI_SLOT_CAN_READ = 8, /* this process may read and write its peers' memory (CMA) */
+       LSI_SLOT_ALONE = 16,   /* an all-reduce, and no other operation is under way here */
+       LSI_SLOT_STAGE = 32    /* member 0: through rooms, if all are alone */
 };
 
 /* What the peers always read, and what they read later: in pairs of cache lines of their own,
@@ -82,6 +90,13 @@ typedef struct lsi_note {
     _Atomic uint32_t busy; /* the owner reads and writes in the others' buffers: invariant 4 */
 } lsi_note;
 
+/* How many pieces of private memory stand in a member's rooms, in all operations so far:
+ * board_stage.c. */
+typedef struct lsi_stage {
+    _Alignas(128) _Atomic uint32_t brought;
+    _Alignas(128) _Atomic uint32_t summed;
+} lsi_stage;
+
 typedef struct lsi_board_head {
     _Alignas(128) _Atomic int32_t aborted; /* 0, 1 while the text is written, then the status */
     int32_t by;
@@ -91,19 +106,25 @@ typedef struct lsi_board_head {
 
 typedef struct lsi_board {
     lsi_board_head *head;
-    lsi_slot *slots; /* [LSI_BOARD_SLOTS][members] */
-    lsi_note *notes; /* [LSI_BOARD_SLOTS][members] */
-    char *boxes;     /* [members][LSI_BOARD_BOXES][LSI_BOARD_BOX_BYTES] */
+    lsi_slot *slots;   /* [LSI_BOARD_SLOTS][members] */
+    lsi_note *notes;   /* [LSI_BOARD_SLOTS][members] */
+    lsi_stage *stages; /* [members] */
+    char *rooms;       /* [members][2][stage_bytes]: for input, for sums */
+    char *boxes;       /* [members][LSI_BOARD_BOXES][LSI_BOARD_BOX_BYTES] */
+    size_t stage_bytes;
     int members, self;
     uint32_t own_flags[LSI_BOARD_SLOTS]; /* as posted: our own slots are not ours to read */
     uint64_t done_below;                 /* every member has completed all operations below */
     uint32_t first_look; /* ticks of the clock from our post to the first look at the peers' */
+    uint32_t staged;     /* pieces of a segment, in all operations that are complete here */
+    lsi_duel duels[LSI_STAGE_CLASSES]; /* member 0: through the kernel, or through rooms? */
 } lsi_board;
 
-/* Bytes of shared memory for a board of `members`. */
-size_t lsi_board_bytes(int members);
+/* Bytes of shared memory for a board of `members`, whose heaps have `heap_bytes` each: the rooms of
+ * boards are no large part of a small heap. */
+size_t lsi_board_bytes(int members, size_t heap_bytes);
 /* Use the (zeroed) memory as board; the same on every member. */
-void lsi_board_attach(lsi_board *board, void *memory, int members, int self);
+void lsi_board_attach(lsi_board *board, void *memory, int members, int self, size_t heap_bytes);
 
 /* Who writes in this place, of a row of places, in its turn `turn`? Two ranks change places. */
 static inline size_t lsi_board_side(const lsi_board *b, int member, uint64_t turn)

@@ -2,8 +2,9 @@
  *
  * Small inputs are copied into the slot (one cache line) or a box, so the operation ends when all
  * have entered. Large ones stay where they are: in the shared segment they are read and written
- * in place, in private memory through process_vm_readv and writev (one copy instead of two).
- * Where the system forbids that, the operation goes over the rings instead, as messages.
+ * in place, in private memory through process_vm_readv and writev (one copy instead of two), or,
+ * if it is an all-reduce, through rooms (board_stage.c). Where the system forbids the former, and
+ * the latter is not to be had, the operation goes over the rings instead, as messages.
  */
 #include "coll/board_ops.h"
 
@@ -16,8 +17,7 @@
 #include "base/clock.h"
 
 #define BOX_SHARED ((size_t)2048)       /* up to here a copy beats a second round */
-#define BOX_FOREIGN ((size_t)12 << 10)  /* a system call costs more */
-#define BOX_CROWDED LSI_BOARD_BOX_BYTES /* a second round costs context switches */
+#define BOX_FOREIGN LSI_BOARD_BOX_BYTES /* a system call costs more */
 #define SETTLE_S 1.0
 
 size_t lsi_board_contribution(const ls_comm *comm, const lsi_call *call)
@@ -74,10 +74,11 @@ static char *post_buffers(ls_comm *comm, const lsi_call *c, uint64_t seq, lsi_sl
 {
     lsi_world *w = comm->world;
     int shared = is_shared(w, c->send);
-    size_t limit = w->spins < 100 ? BOX_CROWDED : shared ? BOX_SHARED : BOX_FOREIGN;
+    size_t limit = shared ? BOX_SHARED : BOX_FOREIGN;
     uint32_t flags = (shared ? LSI_SLOT_SEND_SHARED : 0u) |
                      (is_shared(w, c->recv) ? LSI_SLOT_RECV_SHARED : 0u) |
-                     (w->can_read ? LSI_SLOT_CAN_READ : 0u),
+                     (w->can_read ? LSI_SLOT_CAN_READ : 0u) |
+                     (most > limit ? lsi_board_stage_flags(comm, c, seq) : 0u),
              number = 0;
     char *box = NULL;
     if (most <= limit) {
@@ -270,7 +271,8 @@ ls_status lsi_board_write(ls_request *r, int i, size_t offset, const void *from,
 lsi_survey lsi_board_survey(ls_comm *comm, const lsi_call *c, uint64_t seq)
 {
     lsi_board *b = &comm->board;
-    lsi_survey s = {1, 0, 1};
+    lsi_survey s = {1, 0, 1, 0, 0};
+    uint32_t common = LSI_SLOT_ALONE, first = 0;
     uint64_t oldest = comm->oldest;
     int rooted = c->coll == LSI_BROADCAST || c->coll == LSI_SCATTER;
     if (lsi_board_contribution(comm, c) <= LSI_BOARD_INLINE)
@@ -286,7 +288,11 @@ lsi_survey lsi_board_survey(ls_comm *comm, const lsi_call *c, uint64_t seq)
             s.foreign = 1;
         if (!(flags & LSI_SLOT_CAN_READ))
             s.able = 0;
+        common &= flags;
+        first = i ? first : flags;
     }
+    s.alone = !s.stable && s.foreign && common;
+    s.staged = s.alone && (!s.able || first & LSI_SLOT_STAGE);
     if (oldest > b->done_below)
         b->done_below = oldest;
     return s;
@@ -302,6 +308,12 @@ ls_status lsi_board_step(ls_request *r)
     if (r->phase == 0) {
         LSI_TRY(lsi_board_entered(r));
         lsi_survey s = lsi_board_survey(r->comm, &r->call, r->seq);
+        if (s.alone)
+            lsi_board_stage_begin(r, s.staged);
+        if (s.staged) {
+            r->step = lsi_board_stage;
+            return lsi_board_stage(r);
+        }
         if (!s.stable && s.foreign && !s.able) {
             r->step = lsi_schedule_progress;
             LSI_TRY(lsi_build_schedule(r));
@@ -316,7 +328,10 @@ ls_status lsi_board_step(ls_request *r)
         r->phase = 1;
         lsi_board_publish(r, LSI_PHASE_WORKED);
     }
-    return lsi_board_all(r, LSI_PHASE_WORKED) ? LS_OK : LS_IN_PROGRESS;
+    if (!lsi_board_all(r, LSI_PHASE_WORKED))
+        return LS_IN_PROGRESS;
+    lsi_board_stage_told(r);
+    return LS_OK;
 }
 
 ls_status lsi_board_then_schedule(ls_request *r)

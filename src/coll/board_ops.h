@@ -11,6 +11,8 @@ typedef struct lsi_survey {
     int stable;  /* every input that is read stands in a slot or box */
     int foreign; /* somebody's buffer lies in private memory */
     int able;    /* everybody may read and write its peers' memory */
+    int alone;   /* an all-reduce of private memory, and nobody has another operation under way */
+    int staged;  /* then: it goes through rooms */
 } lsi_survey;
 
 /* Announce operation `seq` on the board. */
@@ -49,6 +51,8 @@ ls_status lsi_board_move(ls_request *r);
 void lsi_board_reduce_stable(ls_comm *comm, const lsi_call *c, uint64_t seq);
 /* Our segment of an all-reduce whose buffers all lie in the segment. */
 void lsi_board_reduce_shared(ls_comm *comm, const lsi_call *c, uint64_t seq);
+/* Elements of a member's share of `count`: whole cache lines. The last ones may have less. */
+size_t lsi_board_segment(const ls_comm *comm, size_t count, size_t element);
 /* Announce a phase of operation `seq`. */
 void lsi_board_announce(ls_comm *comm, uint64_t seq, lsi_phase phase);
 
@@ -59,6 +63,15 @@ ls_status lsi_board_read(ls_request *r, int i, size_t offset, void *to, size_t b
 ls_status lsi_board_write(ls_request *r, int i, size_t offset, const void *from, size_t bytes);
 /* Bytes that this operation's contributor brings (0 where a rank brings nothing). */
 size_t lsi_board_contribution(const ls_comm *comm, const lsi_call *call);
+
+/* board_stage.c: private memory through rooms. What an entry says of it (LSI_SLOT_…). */
+uint32_t lsi_board_stage_flags(ls_comm *comm, const lsi_call *c, uint64_t seq);
+/* An all-reduce of private memory begins, one way or the other; an operation, maybe such a one, has
+ * ended. */
+void lsi_board_stage_begin(ls_request *r, int staged);
+void lsi_board_stage_told(ls_request *r);
+/* A step of it: LS_OK, LS_IN_PROGRESS. */
+ls_status lsi_board_stage(ls_request *r);
 
 /* schedule_build.c: append the steps of the call over messages. */
 ls_status lsi_build_schedule(ls_request *r);

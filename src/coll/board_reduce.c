@@ -10,11 +10,18 @@
 #include "coll/board_ops.h"
 #include "coll/reduce.h"
 
-/* Our share of `count` elements: whole cache lines. */
+#define MANY 4
+
+size_t lsi_board_segment(const ls_comm *comm, size_t count, size_t element)
+{
+    const size_t line = 64 / element, n = (size_t)comm->local_size;
+    return ((count + n - 1) / n + line - 1) / line * line;
+}
+
+/* Our share of `count` elements. */
 static void own_segment(const ls_comm *comm, size_t count, size_t element, size_t *from, size_t *to)
 {
-    size_t line = 64 / element, n = (size_t)comm->local_size;
-    size_t size = ((count + n - 1) / n + line - 1) / line * line;
+    size_t size = lsi_board_segment(comm, count, element);
     size_t a = size * (size_t)comm->local_rank, b = a + size;
     *from = a < count ? a : count;
     *to = b < count ? b : count;
@@ -109,7 +116,9 @@ ls_status lsi_board_reduce(ls_request *r, int stable)
         lsi_board_reduce_stable(comm, c, r->seq);
         return LS_OK;
     }
-    size_t from, to, shift = 0, step = LSI_CMA_CHUNK / c->element;
+    /* Pieces of all ranks should stay in the cache, which many have to share. */
+    const size_t piece = comm->local_size > MANY ? LSI_CMA_CHUNK / 2 : LSI_CMA_CHUNK;
+    size_t from, to, shift = 0, step = piece / c->element;
     if (c->coll == LSI_REDUCE_SCATTER) {
         from = (size_t)comm->rank * c->count;
         to = from + c->count;
@@ -117,8 +126,11 @@ ls_status lsi_board_reduce(ls_request *r, int stable)
     } else {
         own_segment(comm, c->count, c->element, &from, &to);
     }
-    for (size_t at = from; at < to; at += step) {
-        size_t end = to - at < step ? to : at + step;
+    /* Every other operation begins at the end: what was touched last is still in the cache. */
+    const size_t pieces = (to - from + step - 1) / step;
+    for (size_t i = 0; i < pieces; i++) {
+        const size_t at = from + (r->seq % 2 ? pieces - 1 - i : i) * step;
+        const size_t end = to - at < step ? to : at + step;
         if (atomic_load_explicit(&comm->board.head->aborted, memory_order_relaxed)) {
             lsi_board_end_work(comm, r->seq); /* for nothing: let those who have given up go */
             return LS_IN_PROGRESS;

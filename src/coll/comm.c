@@ -211,7 +211,8 @@ ls_status lsi_comm_create(lsi_world *world, uint32_t id, const int *ranks, int s
     }
     if (status == LS_OK) {
         if (board && comm->local_size > 1) {
-            lsi_board_attach(&comm->board, board, comm->local_size, comm->local_rank);
+            lsi_board_attach(&comm->board, board, comm->local_size, comm->local_rank,
+                             world->host.block->heap_bytes);
             comm->has_board = 1;
         }
         lsi_select_defaults(&comm->selection, size, comm->one_host && comm->has_board);
@@ -348,7 +349,8 @@ static ls_status make_board(ls_comm *comm, ticket *all, const int *members, int 
     mine.board = 0;
     ls_status status = LS_OK;
     if (*owner) {
-        status = lsi_heap_alloc(w->heap, lsi_board_bytes(locals), 128, board);
+        const size_t bytes = lsi_board_bytes(locals, w->host.block->heap_bytes);
+        status = lsi_heap_alloc(w->heap, bytes, 128, board);
         if (status == LS_OK) {
             mine.board = (char *)*board - w->host.base;
             /* All of them now: one that is late must not find it given back. */

@@ -93,6 +93,13 @@ typedef struct lsi_two_level {
     const lsi_tree_plan *plan; /* local inputs to lists */
 } lsi_two_level;
 
+/* How far an all-reduce of private memory is: board_stage.c. */
+typedef struct lsi_staging {
+    size_t turn;
+    int part, way;
+    double began;
+} lsi_staging;
+
 struct ls_request {
     ls_request *next, *made_before;
     ls_comm *comm;
@@ -102,7 +109,9 @@ struct ls_request {
     /* LS_IN_PROGRESS, LS_OK, or an error that has been recorded. */
     ls_status (*step)(ls_request *request);
     int phase, seen; /* of the board operations */
-    int active;      /* in the world's list */
+    unsigned moves;  /* grows when something of it has been done */
+    lsi_staging stage;
+    int active; /* in the world's list */
     lsi_schedule schedule;
     size_t *counts; /* room for the v variants: 2 * counts_room */
     size_t counts_room;

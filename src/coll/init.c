@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/env.h"
 #include "base/log.h"
+#include "base/pages.h"
 #include "coll/comm.h"
 #include "store/store.h"
 #include "transport/fault.h"
@@ -16,7 +17,8 @@
 
 #define TCP_LANES 2
 #define STORE_ATTEMPTS 6
-#define LOOK_S 0.05 /* while joining: how often to look for ranks that will never come */
+#define STORE_LOST_S 2.0 /* of a generation: its launcher has just been there */
+#define LOOK_S 0.05      /* while joining: how often to look for ranks that will never come */
 
 /* One group at a time, and of a launcher's only one: the boot record names one rank, once. */
 static atomic_int opened, has_joined;
@@ -79,6 +81,28 @@ static void address_key(const joining *j, int rank, char key[64])
         snprintf(key, 64, "run/rank/%d/addr", rank);
 }
 
+/* What follows the address when the ranks of a host do not share memory. */
+#define TCP_ONLY " tcp"
+
+static int is_tcp_only(const joining *j)
+{
+    return strcmp(j->transport, "tcp") == 0;
+}
+
+/* Ranks that do not agree on it would wait for each other in different ways. */
+static ls_status check_transport(const joining *j, int peer, char address[LSI_ADDR_MAX])
+{
+    char *end = strchr(address, ' ');
+    const int theirs = end && strcmp(end, TCP_ONLY) == 0;
+    if (end)
+        *end = 0;
+    if (theirs == is_tcp_only(j))
+        return LS_OK;
+    return lsi_fail(LS_ERR_CONFIG, "set it to the same on all hosts", "LOCKSTEP_TRANSPORT",
+                    "it is %stcp for rank %d, and %stcp for rank %d", is_tcp_only(j) ? "" : "not ",
+                    j->boot.rank, theirs ? "" : "not ", peer);
+}
+
 static ls_status wait_for_address(joining *j, lsi_store *store, int peer,
                                   char address[LSI_ADDR_MAX])
 {
@@ -99,19 +123,21 @@ static ls_status wait_for_address(joining *j, lsi_store *store, int peer,
         return lsi_fail(LS_ERR_PROTOCOL, NULL, "ls_init", "rank %d has a bad address", peer);
     memcpy(address, value, bytes);
     address[bytes] = 0;
-    return LS_OK;
+    return check_transport(j, peer, address);
 }
 
 /* Open the store and say where we listen. A store that is flooded with strangers may drop us as one
  * of them when our proof is still under way: then again. */
 static ls_status publish_address(joining *j, const char *own, lsi_store **store)
 {
-    char url[LSI_ADDR_MAX + 8], key[64];
+    char url[LSI_ADDR_MAX + 8], key[64], text[LSI_ADDR_MAX + sizeof TCP_ONLY];
+    snprintf(text, sizeof text, "%s%s", own, is_tcp_only(j) ? TCP_ONLY : "");
     snprintf(url, sizeof url, "%s%s", strstr(j->boot.store, "://") ? "" : "tcp://", j->boot.store);
     address_key(j, j->boot.rank, key);
+    const int is_brief = j->boot.generation && j->timeout_s > STORE_LOST_S;
     for (int attempt = 0;; attempt++) {
-        LSI_TRY(lsi_store_open(url, &j->boot.key, j->timeout_s, store));
-        ls_status status = (*store)->ops->put(*store, key, own, strlen(own), 0, NULL);
+        LSI_TRY(lsi_store_open(url, &j->boot.key, is_brief ? STORE_LOST_S : j->timeout_s, store));
+        ls_status status = (*store)->ops->put(*store, key, text, strlen(text), 0, NULL);
         if (status == LS_OK)
             return LS_OK;
         lsi_store_close(*store);
@@ -303,9 +329,10 @@ void ls_finalize(ls_comm *world)
         return;
     lsi_world *w = world->world;
     const ls_status left = world->failed == LS_OK && world->size > 1 ? lsi_leave(world) : LS_OK;
-    if (left != LS_OK) /* of a death the launcher tells */
-        lsi_log(left == LS_ERR_PEER_DEAD ? LSI_LOG_INFO : LSI_LOG_WARN, "leaving: %s",
-                ls_last_error());
+    /* Of a death the launcher tells, and who gave the group up says why itself. */
+    const int is_told = left == LS_ERR_PEER_DEAD || left == LS_ERR_ABORTED;
+    if (left != LS_OK)
+        lsi_log(is_told ? LSI_LOG_INFO : LSI_LOG_WARN, "leaving: %s", ls_last_error());
     atomic_store(&w->host.block->ranks[w->rank].state, LSI_RANK_LEFT);
     lsi_host_ring_all(w->host.block);
     lsi_world_close(w);
@@ -316,7 +343,11 @@ ls_status ls_alloc(ls_comm *comm, size_t bytes, void **out)
 {
     if (!comm || !out)
         return lsi_fail(LS_ERR_INVALID, NULL, "ls_alloc", "a NULL argument");
-    return lsi_heap_alloc(comm->world->heap, bytes, 0, out);
+    const lsi_world *w = comm->world;
+    LSI_TRY(lsi_heap_alloc(w->heap, bytes, 0, out));
+    if (w->use_boards && w->local_size > 1) /* other memory gets them by itself */
+        lsi_pages_enlarge(*out, bytes);
+    return LS_OK;
 }
 
 void ls_free(ls_comm *comm, void *memory)

@@ -192,6 +192,7 @@ static ls_status wait_for(ls_request *r, double timeout_s)
     lsi_wait wait = {.deadline = timeout_s > 0 ? lsi_now() + timeout_s : -1};
     lsi_world *w = r->comm->world;
     int messages = r->step == lsi_schedule_progress || !r->comm->has_board || !r->comm->one_host;
+    unsigned moves = r->moves;
     while (r->status == LS_IN_PROGRESS) {
         if (r->comm->failed != LS_OK)
             return r->status = lsi_comm_failed(r->comm);
@@ -201,6 +202,10 @@ static ls_status wait_for(ls_request *r, double timeout_s)
                 lsi_request_finish(r, status);
                 break;
             }
+        }
+        if (r->moves != moves) { /* the peers are at work: it will not be long */
+            moves = r->moves;
+            wait.looks = 0;
         }
         if (messages || w->active || wait.looks >= (unsigned)w->spins ||
             r->step == lsi_schedule_progress)
@@ -239,6 +244,7 @@ static ls_request *make_request(ls_comm *comm, const lsi_call *call)
     r->seq = 0;
     r->status = LS_IN_PROGRESS;
     r->phase = r->seen = r->active = 0;
+    r->stage = (lsi_staging){0};
     return r;
 }
 

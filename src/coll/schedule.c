@@ -14,6 +14,7 @@
 void lsi_schedule_reset(lsi_schedule *s, ls_dtype dtype, ls_op op, int window)
 {
     s->window = window;
+    s->backwards = 0;
     s->n = 0;
     s->first = 0;
     s->dtype = dtype;

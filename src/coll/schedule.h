@@ -45,8 +45,9 @@ typedef struct lsi_step {
 typedef struct lsi_schedule {
     lsi_step *steps;
     int n, room;
-    int first;  /* all steps before are done */
-    int window; /* chunks under way */
+    int first;     /* all steps before are done */
+    int window;    /* chunks under way */
+    int backwards; /* the last chunk first: it may still be in the cache */
     ls_dtype dtype;
     ls_op op;
     lsi_arena *arena; /* plans, pointer lists, scratch buffers */

@@ -27,6 +27,7 @@ ls_status lsi_build_schedule(ls_request *r)
     int ring = c->algorithm == LSI_RING;
     lsi_schedule_reset(s, c->dtype, c->op,
                        comm->one_host ? LSI_CHUNK_WINDOW_HOST : LSI_CHUNK_WINDOW_MAX);
+    s->backwards = r->seq % 2;
     switch (c->coll) {
     case LSI_ALLREDUCE: flat_reduction(r, -1); break;
     case LSI_REDUCE: flat_reduction(r, c->root); break;

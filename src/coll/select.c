@@ -1,8 +1,11 @@
 /* Parsing, printing and applying the selection rules.
  *
- * The defaults come from `lockstep bench allreduce` on 2 cores, over shared memory and over
- * loopback TCP, 2 to 8 ranks (docs/benchmarks.md): the board wins everywhere on one host; between
- * hosts `direct` has the fewest rounds, and `hd` the fewest messages once there are many ranks.
+ * The defaults come from bench/algorithms on 2 cores, over shared memory and over loopback TCP, 2
+ * to 8 ranks (docs/benchmarks.md): the board wins everywhere on one host; between hosts `direct`
+ * has the fewest rounds, and `hd` the fewest messages, of large vectors or once there are many
+ * ranks.
+ * Reductions are chosen among these two alone: they add in the same order, so what machine it is
+ * changes the time, and never a bit.
  */
 #include "coll/select.h"
 
@@ -14,6 +17,10 @@
 #include "base/env.h"
 #include "base/status.h"
 #include "coll/comm.h"
+
+#define LARGE_FOUR ((size_t)128 << 10)
+#define LARGE ((size_t)512 << 10)
+#define MEASURED 8 /* ranks */
 
 static const uint8_t offered[LSI_COLL_COUNT] = {
     [LSI_ALLREDUCE] = 1 << LSI_DIRECT | 1 << LSI_HD | 1 << LSI_RING | 1 << LSI_TREE,
@@ -46,11 +53,16 @@ void lsi_select_defaults(lsi_selection *selection, int size, int board)
     memset(selection, 0, sizeof *selection);
     for (int c = 0; c < LSI_COLL_COUNT; c++)
         add_rule(&selection->of[c], 0, SIZE_MAX, LSI_DIRECT);
-    if (board || size <= 4)
+    if (board || size < 4)
         return;
     lsi_rules *allreduce = &selection->of[LSI_ALLREDUCE];
+    const size_t large = size == 4 ? LARGE_FOUR : size <= MEASURED ? LARGE : 0;
     allreduce->n = 0;
-    add_rule(allreduce, 0, SIZE_MAX, LSI_HD);
+    if (large)
+        add_rule(allreduce, 0, large, LSI_DIRECT);
+    add_rule(allreduce, large, SIZE_MAX, LSI_HD);
+    if (size == 4)
+        return;
     lsi_rules *broadcast = &selection->of[LSI_BROADCAST];
     broadcast->n = 0;
     add_rule(broadcast, 0, SIZE_MAX, LSI_TREE);

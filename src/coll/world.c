@@ -217,6 +217,8 @@ static ls_status fill_world(lsi_world *w, const lsi_world_config *config)
     if (!w->cma_scratch)
         return lsi_fail(LS_ERR_NOMEM, NULL, "ls_init", "out of memory");
     LSI_TRY(find_cores(w));
+    if (!w->use_boards || w->local_size == 1)
+        lsi_host_heap_alone(&w->host, w->local_rank);
     return lsi_heap_create(lsi_host_heap(&w->host, w->local_rank), w->host.block->heap_bytes,
                            &w->heap);
 }

@@ -126,6 +126,23 @@ static void connects(const char *host, const char *begins)
     close(listener);
 }
 
+/* Both ends on this host: no pacing. */
+static void tunes_for_bulk(void **state)
+{
+    (void)state;
+    int listener, client;
+    char address[LSI_ADDR_MAX], control[16] = "";
+    socklen_t length = sizeof control;
+    assert_int_equal(lsi_net_listen(NULL, 0, &listener, address), LS_OK);
+    assert_int_equal(lsi_net_connect(address, lsi_now() + 5, &client), LS_OK);
+    lsi_net_tune_bulk(client);
+    assert_int_equal(getsockopt(client, IPPROTO_TCP, TCP_CONGESTION, control, &length), 0);
+    assert_string_equal(control, "reno");
+    close(client);
+    close(listener);
+    lsi_net_tune_bulk(client); /* of what is no connection nothing is said */
+}
+
 static void connects_v4(void **state)
 {
     (void)state;
@@ -410,6 +427,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(splits_addresses),
         cmocka_unit_test(connects_v4),
+        cmocka_unit_test(tunes_for_bulk),
         cmocka_unit_test(connects_v6),
         cmocka_unit_test(sees_through_mapped_addresses),
         cmocka_unit_test(reuse_only_for_known_ports),

@@ -16,7 +16,7 @@
 #include "transport/fault.h"
 #include "transport/tcp.h"
 
-#define HEAP "256M" /* of a rank; sparse */
+#define HEAP "256M" /* of a rank, unless the test has set LOCKSTEP_HEAP; sparse */
 
 typedef struct ranks {
     ranks_layout layout;
@@ -266,7 +266,7 @@ void ranks_run(const ranks_layout *layout, ranks_body body, void *arg)
     pthread_t threads[RANKS_MAX];
     assert_non_null(g);
     assert_in_range(layout->size, 1, RANKS_MAX);
-    setenv("LOCKSTEP_HEAP", HEAP, 1);
+    setenv("LOCKSTEP_HEAP", HEAP, 0);
     setenv("LOCKSTEP_TIMEOUT", "10", 0);
     setenv("LOCKSTEP_LOG", "error", 0);
     g->layout = *layout;

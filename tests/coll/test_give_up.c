@@ -1,7 +1,10 @@
 /* Who gives up has its buffers back at once: nobody writes into them after its call has returned,
- * and nobody takes what it puts there then for its input. */
+ * and nobody takes what it puts there then for its input. Who gives the group up is the only one
+ * to speak of it. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "ranks.h"
 
@@ -66,8 +69,40 @@ static void test_give_up(void **unused)
         }
 }
 
+/* Rank 0 gives the group up while the others are leaving it already. */
+static void abandon(rank *self)
+{
+    if (self->rank)
+        return;
+    sleep_ms(50);
+    lsi_comm_fail(self->comm, LS_ERR_ABORTED, "");
+}
+
+static void test_quiet(void **unused)
+{
+    (void)unused;
+    ranks_layout layouts[] = {ranks_shm(3), ranks_tcp(3), ranks_hosts("2+1")};
+    FILE *heard = tmpfile();
+    const int stderr_before = dup(STDERR_FILENO);
+    assert_non_null(heard);
+    assert_int_not_equal(dup2(fileno(heard), STDERR_FILENO), -1);
+    for (int k = 0; k < 3; k++)
+        ranks_run(&layouts[k], abandon, NULL);
+    assert_int_not_equal(dup2(stderr_before, STDERR_FILENO), -1);
+    close(stderr_before);
+    char line[200] = "";
+    rewind(heard);
+    assert_null(fgets(line, sizeof line, heard));
+    assert_string_equal(line, "");
+    fclose(heard);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_give_up)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_give_up),
+        cmocka_unit_test(test_quiet),
+    };
+    setenv("LOCKSTEP_LOG", "warn", 1); /* as users have it; the fixture says only errors */
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -177,7 +177,7 @@ static void cycles(rank *self)
     for (int i = 0; i < wanted; i++) {
         ls_comm *sub;
         void *memory;
-        size_t bytes = lsi_board_bytes(self->size);
+        size_t bytes = lsi_board_bytes(self->size, self->comm->world->host.block->heap_bytes);
         rank_case(self, "cycle %d", i);
         OK(self,
            ls_comm_split(self->comm, i % 3 ? 0 : self->rank % 2, i % 2 ? self->rank : 0, &sub));
@@ -274,6 +274,7 @@ int main(void)
         cmocka_unit_test(test_two_levels),
         cmocka_unit_test(test_left_behind),
     };
+    setenv("LOCKSTEP_HEAP", "16M", 1); /* boards are made and filled again many times */
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     values_free();
     return failed;
