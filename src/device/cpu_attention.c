@@ -12,12 +12,12 @@
 #include "base/philox.h"
 #include "base/status.h"
 #include "device/cpu.h"
-#include "device/cpu_gemm.h"
 #include "device/cpu_tile.h"
 #include "device/vec_math.h"
 
-#define ROWS ((size_t)70) /* queries of a block */
-#define STEP ((size_t)28) /* of these, and of keys: how finely the masked corner is left out */
+#define ROWS ((size_t)(72 / TILE_ROWS * TILE_ROWS)) /* queries of a block */
+/* Of these, and of keys: how finely the masked corner is left out. */
+#define STEP ((size_t)(2 * TILE_ROWS))
 
 /* C (rows, n) = A (rows, k) times packed B, whose panel of column j lies at b + j * b_k, b_k being
  * its rows. With n < of, the columns of B, the last panel is computed whole: C has room for it. */
@@ -40,13 +40,13 @@ static void multiply_packed(size_t rows, size_t n, size_t of, size_t k, const fl
 
 /* Memory of one head. */
 typedef struct room {
-    float *kt;     /* packed: hd rows of t keys */
-    float *v;      /* packed: t rows of hd */
-    float *vt, *k; /* backward: packed, hd rows of t; t rows of hd */
-    float *s, *ds; /* scores of a block (ROWS, ld) */
-    float *keep;   /* dropout: 0 or 1 / (1 - p), one row */
+    float *kt;         /* packed: hd rows of t keys */
+    float *v;          /* packed: t rows of hd */
+    float *vt;         /* backward: packed, hd rows of t */
+    float *k, *q, *dy; /* backward: packed, t rows of hd */
+    float *s, *ds;     /* scores of a block (ROWS, ld) */
+    float *keep;       /* dropout: 0 or 1 / (1 - p), one row */
     uint32_t *words;
-    float *gemm;
     size_t ld;
 } room;
 
@@ -59,12 +59,13 @@ static ls_status take_room(lsi_device *device, const lsi_attention *p, int backw
                             by_width,
                             backward ? by_key : 0,
                             backward ? by_width : 0,
+                            backward ? by_width : 0,
+                            backward ? by_width : 0,
                             rows * r.ld,
                             backward ? rows * r.ld : 0,
                             r.ld,
-                            r.ld,
-                            LSI_GEMM_SCRATCH};
-    float **places[] = {&r.kt, &r.v, &r.vt, &r.k, &r.s, &r.ds, &r.keep, NULL, &r.gemm};
+                            r.ld};
+    float **places[] = {&r.kt, &r.v, &r.vt, &r.k, &r.q, &r.dy, &r.s, &r.ds, &r.keep, NULL};
     size_t total = 0;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         total += (sizes[i] + 15) / 16 * 16;
@@ -229,24 +230,25 @@ static float dot(size_t n, const float *a, const float *b)
     return v16_sum(sum);
 }
 
-/* C (t, hd) (+)= Sᵀ (t, rows) B (rows, hd): the share of a block of queries in dk or dv. */
+/* C (keys, hd) (+)= Sᵀ (keys, rows) times packed B, from its row `first` on: the share of queries
+ * in dk or dv. */
 static void add_transposed(const lsi_attention *p, const room *r, const float *s, size_t keys,
-                           size_t rows, const float *b, size_t b_row, float *c, int add)
+                           size_t rows, const float *b, size_t first, float *c, int add)
 {
-    const lsi_gemm g = {.m = keys,
-                        .n = p->hd,
-                        .k = rows,
-                        .a = s,
-                        .a_row = 1,
-                        .a_col = r->ld,
-                        .b = b,
-                        .b_row = b_row,
-                        .b_col = 1,
-                        .start = add ? c : NULL,
-                        .ld_start = p->stride,
-                        .c = c,
-                        .ldc = p->stride};
-    LSI_K(gemm)(&g, r->gemm);
+    lsi_tile t = {.k = rows, .segments = 1, .a_row = 1, .ldc = p->stride, .ld_start = p->stride};
+    for (size_t i = 0; i < keys; i += TILE_ROWS) {
+        t.rows = keys - i < TILE_ROWS ? keys - i : TILE_ROWS;
+        t.a = s + i;
+        t.a_col = r->ld;
+        for (size_t j = 0, width; j < p->hd; j += width) {
+            t.width = t.b_row = width = tile_width(p->hd - j);
+            t.cols = p->hd - j < width ? p->hd - j : width;
+            t.b = b + j * p->t + first * width;
+            t.c = c + i * p->stride + j;
+            t.start = add ? t.c : NULL;
+            LSI_K(tile)(&t);
+        }
+    }
 }
 
 /* Scores and their gradients for a row: s becomes the probability as it met the values, ds the
@@ -271,20 +273,19 @@ static void backward_row(const lsi_attention *p, const room *r, size_t n, float 
 /* The shares of queries [i0, i0 + rows) in dk and dv: keys that earlier blocks saw are added to,
  * the others written; a key is seen by the queries from its own place on only. */
 static void backward_keys(const lsi_attention *p, const room *r, size_t i0, size_t rows,
-                          size_t keys, const float *q, const float *dy, float *dk, float *dv)
+                          size_t keys, float *dk, float *dv)
 {
-    const size_t width = p->heads * p->hd, old = p->causal ? i0 : i0 ? keys : 0;
+    const size_t old = p->causal ? i0 : i0 ? keys : 0;
     if (old) {
-        add_transposed(p, r, r->ds, old, rows, q, p->stride, dk, 1);
-        add_transposed(p, r, r->s, old, rows, dy, width, dv, 1);
+        add_transposed(p, r, r->ds, old, rows, r->q, i0, dk, 1);
+        add_transposed(p, r, r->s, old, rows, r->dy, i0, dv, 1);
     }
     for (size_t j = old, n; j < keys; j += n) {
         const size_t skip = p->causal ? j - i0 : 0;
         n = p->causal && keys - j > STEP ? STEP : keys - j;
         const float *ds = r->ds + skip * r->ld + j, *s = r->s + skip * r->ld + j;
-        add_transposed(p, r, ds, n, rows - skip, q + skip * p->stride, p->stride,
-                       dk + j * p->stride, 0);
-        add_transposed(p, r, s, n, rows - skip, dy + skip * width, width, dv + j * p->stride, 0);
+        add_transposed(p, r, ds, n, rows - skip, r->q, i0 + skip, dk + j * p->stride, 0);
+        add_transposed(p, r, s, n, rows - skip, r->dy, i0 + skip, dv + j * p->stride, 0);
     }
 }
 
@@ -301,6 +302,8 @@ static void backward_head(const lsi_attention *p, const room *r, size_t sample, 
     LSI_K(tile_pack)(at->k, 1, p->stride, p->hd, p->t, r->kt);
     LSI_K(tile_pack)(at->v, 1, p->stride, p->hd, p->t, r->vt);
     LSI_K(tile_pack)(at->k, p->stride, 1, p->t, p->hd, r->k);
+    LSI_K(tile_pack)(at->q, p->stride, 1, p->t, p->hd, r->q);
+    LSI_K(tile_pack)(at->dy, width, 1, p->t, p->hd, r->dy);
     for (size_t i0 = 0; i0 < p->t; i0 += ROWS) {
         const size_t rows = p->t - i0 < ROWS ? p->t - i0 : ROWS;
         const size_t keys = seen(p, i0 + rows - 1);
@@ -318,7 +321,7 @@ static void backward_head(const lsi_attention *p, const room *r, size_t sample, 
             memset(ds + n, 0, (keys - n) * sizeof *ds);
         }
         combine(p, i0, rows, r->ds, r->ld, r->k, at->dq + i0 * p->stride, p->stride);
-        backward_keys(p, r, i0, rows, keys, q, dy, at->dk, at->dv);
+        backward_keys(p, r, i0, rows, keys, at->dk, at->dv);
     }
 }
 

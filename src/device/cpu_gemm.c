@@ -161,16 +161,17 @@ static void strip(const lsi_gemm *g, const k_block *kb, lsi_tile *t, size_t i, s
     }
 }
 
-/* All rows of C for columns [j0, j0 + n) and one k-block, in strips of about the same height: a low
- * one at the end would wait for B. */
+/* All rows of C for columns [j0, j0 + n) and one k-block, in strips of about the same height, the
+ * last two of the same: in a low one too few chains would wait for themselves. */
 static void columns(const lsi_gemm *g, const k_block *kb, size_t j0, size_t n, float *packed,
                     float *room)
 {
     lsi_tile t = {.k = kb->k, .segments = 1, .ldc = g->ldc};
     const size_t strips = (g->m + TILE_ROWS - 1) / TILE_ROWS;
     const size_t rows = strips ? (g->m + strips - 1) / strips : 0;
-    for (size_t i = 0; i < g->m; i += rows) {
-        t.rows = g->m - i < rows ? g->m - i : rows;
+    for (size_t i = 0; i < g->m; i += t.rows) {
+        const size_t left = g->m - i;
+        t.rows = left >= 2 * rows ? rows : left > rows ? (left + 1) / 2 : left;
         strip(g, kb, &t, i, j0, n, packed, room);
     }
 }

@@ -36,10 +36,10 @@ LSI_VEC v16 v16_normal_cdf(v16 x)
     return v16_fma(e, v16_set1(0.5f), v16_set1(0.5f));
 }
 
-/* x sigmoid(z) */
+/* x sigmoid(z): the slope needs the same sigmoid. */
 LSI_VEC v16 v16_gated(v16 x, v16 z)
 {
-    return v16_div(x, v16_add(v16_set1(1.0f), v16_exp(v16_sub(v16_zero(), z))));
+    return v16_mul(x, v16_sigmoid(z));
 }
 
 /* s (1 - s) */

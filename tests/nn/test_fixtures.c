@@ -7,8 +7,6 @@
  *    the sum of the result times given weights.
  * 2. Every case of the file is replayed, every builder is used: neither side can lack one
  *    unnoticed.
- *
- * Dropout is not here: PyTorch draws other numbers. tests/nn/test_layers.c has it.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -31,6 +29,7 @@ typedef struct replay {
     bench b;
     float config[CONFIG_MAX];
     ls_tensor *fixed; /* an input without gradient */
+    uint64_t step, first_position;
 } replay;
 
 /* ---- the loss: a sum with given weights ----------------------------------------------------- */
@@ -172,6 +171,14 @@ static ls_tensor *activate(replay *r)
     return ls_activate(r->b.graph, operand(r, 0), (ls_activation)whole(r, 0));
 }
 
+/* Which elements are dropped follows from these; the fixtures draw them for themselves. */
+static ls_tensor *dropout(replay *r)
+{
+    r->step = whole(r, 2);
+    r->first_position = whole(r, 3);
+    return ls_dropout(r->b.graph, operand(r, 0), r->config[0]);
+}
+
 static ls_tensor *softmax(replay *r)
 {
     return ls_softmax(r->b.graph, operand(r, 0));
@@ -304,6 +311,7 @@ static struct operation {
     {"layer_norm", layer_norm, VALUE, 0},
     {"rms_norm", rms_norm, VALUE, 0},
     {"activate", activate, VALUE, 0},
+    {"dropout", dropout, VALUE, 0},
     {"softmax", softmax, VALUE, 0},
     {"add", add, VALUE, 0},
     {"add_self", add_self, VALUE, 0},
@@ -396,6 +404,8 @@ static void run(replay *r, int training, int backward, ls_run_result *result)
     ls_run_config config = LS_RUN_CONFIG_INIT;
     config.training = training;
     config.backward = backward;
+    config.step = r->step;
+    config.first_position = r->first_position;
     if (ls_graph_run(r->b.graph, &config, result) != LS_OK)
         fail_msg("%s on %s: %s", r->name, device, ls_last_error());
 }
@@ -413,6 +423,8 @@ static void check_case(const lsi_st_file *file, const char *name)
     const lsi_st_tensor *out = fixtures_need(file, "%s/out", name);
     ls_graph_config graph = LS_GRAPH_CONFIG_INIT;
     graph.device = device;
+    if (op->build == dropout)
+        graph.seed = whole(&r, 1);
     graph.batch = (first ? first : fixtures_need(file, "%s/ids/0", name))->dims[0];
     r.b.config.batch = graph.batch;
     assert_int_equal(ls_graph_create(&graph, &r.b.graph), LS_OK);
