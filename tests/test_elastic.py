@@ -11,6 +11,7 @@ import shutil
 import signal
 import socket
 import time
+import types
 
 import pytest
 from conftest import TIMEOUT, wait_until
@@ -198,6 +199,54 @@ def test_hosts_join_and_leave(hosts):  # noqa: F811
     assert_same(found, hosts.train(*words, "-n", 1))
 
 
+def test_first_host_leaves(hosts):  # noqa: F811
+    """The store goes with it, but not before those of the next generation have met there."""
+    words = [*MODELS["gpt"], *WORDS, "--steps", 600]
+    out = hosts.new_folder()
+    launchers = hosts.launch([1, 1, 1], *words, "--json", "--out", out, "--evict-after", 300)
+    wait_until(lambda: len(workers_of(out)) > 10, what="ten steps", seconds=30)
+    launchers[0].send_signal(signal.SIGTERM)
+    assert hosts.starter.finish(launchers[0], TIMEOUT).returncode == 0
+    wait_until(lambda: workers_of(out)[-1] == 2, what="a step of the others", seconds=10)
+    done = hosts.end(launchers[1:])
+    assert [one.returncode for one in done] == [0, 0], done
+    assert_same(Result(json.loads(done[0].stdout.splitlines()[-1]), out),
+                hosts.train(*words, "-n", 1))
+
+
+def test_all_hosts_leave_at_once(hosts):  # noqa: F811
+    """Nobody is left to go on: the work is saved, and can be resumed."""
+    words = [*MODELS["mlp"], *WORDS]
+    out = hosts.new_folder()
+    launchers = hosts.launch([1, 1, 1], *words, "--steps", 1000000, "--json", "--out", out)
+    wait_until(lambda: len(workers_of(out)) > 10, what="ten steps", seconds=30)
+    for launcher in launchers:
+        launcher.send_signal(signal.SIGTERM)
+    done = hosts.end(launchers)
+    assert [one.returncode for one in done] == [0, 0, 0], done
+    steps = len(workers_of(out)) + 5
+    assert_same(hosts.resume(out, "-n", 1, "--steps", steps),
+                hosts.train(*words, "--steps", steps, "-n", 1))
+
+
+def test_leaves_while_another_joins(hosts):  # noqa: F811
+    """The only host with the state stays until the one that has just come has it, too."""
+    words = [*MODELS["gpt"], *WORDS, "--steps", 1500]
+    out = hosts.new_folder()
+    listener, address = hosts.listen(1, 1, *words, "--json", "--out", out)
+    hosts.read_to(listener, 5)
+    joiner = hosts.join(1, 1, address, "--json")
+    status = ["ip", "netns", "exec", hosts.names[0], hosts.lockstep, "status", address,
+              "--key-file", hosts.key]
+    wait_until(lambda: "host 2" in hosts.starter.run(*status).stdout, what="the other host",
+               seconds=30)
+    listener.send_signal(signal.SIGTERM)
+    done = hosts.end([listener, joiner])
+    assert [one.returncode for one in done] == [0, 0], done
+    assert_same(Result(json.loads(done[1].stdout.splitlines()[-1]), out),
+                hosts.train(*words, "-n", 1))
+
+
 @pytest.mark.parametrize("victim", [0, 1, 2])
 def test_killed_launcher(hosts, victim):  # noqa: F811
     """Whichever host goes, the store's too, the two others go on; one of them records."""
@@ -288,7 +337,7 @@ def test_shards_by_speed(trainer):
 
 @pytest.fixture
 def etcd(leftovers, tmp_path):
-    """The URL of an etcd of our own."""
+    """An etcd of our own: its process and its URL."""
     if not (program := shutil.which("etcd")):
         pytest.skip("there is no etcd here")
     with socket.socket() as one, socket.socket() as two:
@@ -301,7 +350,7 @@ def etcd(leftovers, tmp_path):
         "--listen-peer-urls", f"http://{peer}", "--initial-advertise-peer-urls", f"http://{peer}",
         "--initial-cluster", f"default=http://{peer}", "--log-level", "error",
     )  # fmt: skip
-    yield f"etcd://{client}"
+    yield types.SimpleNamespace(process=process, url=f"etcd://{client}")
     process.kill()
     leftovers.finish(process)
 
@@ -310,7 +359,7 @@ def test_any_host_may_die_with_etcd(trainer, etcd):
     """Of two hosts the first: the other goes on, for it is etcd that has the majority."""
     words = [*MODELS["gpt"], *WORDS, "--steps", 400]
     out, key = trainer.new_folder(), trainer.folder / "key"
-    meet = ["--key-file", key, "-n", 1, "--store", etcd, "--evict-after", 2, "--json"]
+    meet = ["--key-file", key, "-n", 1, "--store", etcd.url, "--evict-after", 2, "--json"]
     listener = trainer.start(
         *words, *meet, "--out", out, "--listen", "127.0.0.1:0", "--hosts", 2
     )
@@ -322,4 +371,71 @@ def test_any_host_may_die_with_etcd(trainer, etcd):
     listener.kill()
     trainer.starter.finish(listener)
     found, _ = finish(trainer, joiner, out)
+    assert_same(found, trainer.train(*words, "-n", 1))
+
+
+def test_store_that_is_lost(trainer, etcd):
+    """Training needs nothing of it; who waits for it does so for a while."""
+    out, key = trainer.new_folder(), trainer.folder / "key"
+    process = trainer.start(
+        *MODELS["mlp"], *WORDS, "--steps", 1000000, "-n", 1, "--json", "--out", out, "--key-file",
+        key, "--store", etcd.url, "--patience", 2, "--listen", "127.0.0.1:0", "--hosts", 1,
+    )  # fmt: skip
+    trainer.read_to(process, 10)
+    etcd.process.kill()
+    etcd.process.wait()
+    trainer.read_to(process, 30)
+    time.sleep(3)
+    assert process.poll() is None
+    os.kill(trainer.workers(process)[0], signal.SIGKILL)
+    done = trainer.starter.finish(process, TIMEOUT)
+    assert done.returncode == 1, done
+    assert f"waiting for {etcd.url}" in done.stderr
+    assert "the run has ended: the store does not answer" in done.stderr
+
+
+def listen_alone(trainer, *words):
+    """A host that others may join: its launcher, and where it listens."""
+    listener = trainer.start(*words, "--listen", "127.0.0.1:0", "--hosts", 1)
+    for line in listener.stderr:
+        if match := re.search(r"listening on (\S+)$", line):
+            return listener, match[1]
+    raise AssertionError("it does not listen")
+
+
+def test_joiner_without_the_data(trainer, tmp_path):
+    """It says so and goes; the others have not noticed."""
+    text = tmp_path / "book.txt"
+    text.write_text("to be or not to be, that is the question; " * 400)
+    small = settings("model.layers=1", "model.context=16", "model.dim=32")
+    words = ["gpt:nano", *small, *WORDS, "--steps", 300, "--data", f"text:{text}"]
+    out, key = trainer.new_folder(), trainer.folder / "key"
+    meet = ["--key-file", key, "-n", 1, "--json"]
+    listener, address = listen_alone(trainer, *words, *meet, "--out", out)
+    trainer.read_to(listener, 5)
+    joiner = trainer.start("--join", address, *meet, "--data", "text:/nowhere/book.txt")
+    done = trainer.starter.finish(joiner, TIMEOUT)
+    assert done.returncode == 1, done
+    assert "/nowhere/book.txt" in done.stderr and "no worker is left on this host" in done.stderr
+    found, ended = finish(trainer, listener, out)
+    assert set(workers_of(out)) == {1} and "the run has ended" not in ended.stderr
+    assert_same(found, trainer.train(*words, "-n", 1))
+
+
+def test_who_has_the_state_dies_while_it_is_copied(trainer):
+    """Its launcher keeps it: the newcomer waits for the worker that follows."""
+    words = ["gpt:char", *settings("model.layers=3"), *WORDS, "--batch", 8, "--steps", 8]
+    out, meet = trainer.new_folder(), ["--key-file", trainer.folder / "key", "-n", 1, "--json"]
+    listener, address = listen_alone(trainer, *words, *meet, "--out", out)
+    trainer.read_to(listener, 3)
+    victim = trainer.workers(listener)[0]
+    joiner = trainer.start("--join", address, *meet, env={"LOCKSTEP_LOG": "info"})
+    for line in joiner.stderr:
+        if "interface" in line:  # it is connected, the first step with it has begun
+            break
+    os.kill(victim, signal.SIGKILL)
+    found, _ = finish(trainer, listener, out)
+    joined = trainer.starter.finish(joiner, TIMEOUT)
+    assert joined.returncode == 0 and "the state of step" in joined.stderr, joined
+    assert workers_of(out)[-1] == 2
     assert_same(found, trainer.train(*words, "-n", 1))

@@ -93,6 +93,16 @@ def test_the_bits_of_one_worker(hosts, model, batch):
         assert_same(hosts.train_on([2, 1], *words, env=tcp), one)
 
 
+@pytest.mark.parametrize("first, second", [("tcp", []), ("auto", ["--transport", "tcp"])])
+def test_transport_is_that_of_the_first_host(hosts, first, second):
+    """Inside a host, too: the others do as it does, whatever they were told."""
+    words = [*hosts.model("mlp"), *STEPS, "--batch", 96]
+    out = hosts.new_folder()
+    listener, address = hosts.listen(2, 2, *words, "--transport", first, "--json", "--out", out)
+    found = hosts.collect([listener, hosts.join(1, 2, address, *second)], out)
+    assert_same(found, hosts.train(*words, "-n", 1))
+
+
 @pytest.mark.parametrize("reduce", ["direct", "hd"])
 def test_algorithms_that_keep_the_order(hosts, reduce):
     words = [*hosts.model("gpt"), "--steps", 10, "--batch", 100, "--shards", 8, *BRIEF]
@@ -123,13 +133,13 @@ def test_data_that_lies_elsewhere(hosts, tmp_path):
 
 
 def test_data_that_is_missing_on_one_host(hosts, tmp_path):
-    """One clear error there, and nobody waits."""
+    """Where it was said to lie: one clear error there, and nobody waits."""
     (tmp_path / "b").mkdir()
     write_idx(tmp_path / "digits")
     words = [*MODELS["resnet"], "--data", "idx:digits", "--steps", 5, "--batch", 24, *BRIEF]
     out = hosts.new_folder()
     listener, address = hosts.listen(2, 2, *words, "--out", out, cwd=tmp_path)
-    joiner = hosts.join(1, 2, address, cwd=tmp_path / "b")
+    joiner = hosts.join(1, 2, address, "--data", "idx:digits", cwd=tmp_path / "b")
     first, second = hosts.end([listener, joiner])
     assert first.returncode != 0 and second.returncode != 0
     assert second.stderr.count("digits") == 1, second.stderr

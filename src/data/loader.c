@@ -11,11 +11,11 @@
  * 4. The thread takes no signals, and looks after each sample whether it shall end.
  */
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/thread.h"
 #include "data/format.h"
 
 #define ALIGN ((size_t)64)
@@ -140,17 +140,6 @@ static ls_status allocate(const ls_dataset *dataset, size_t batch, int ahead, ls
     return LS_OK;
 }
 
-/* A thread that takes no signals: the mask is inherited. */
-static int start(ls_loader *loader)
-{
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    const int error = pthread_create(&loader->thread, NULL, run, loader);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return error;
-}
-
 ls_status ls_loader_create(const ls_dataset *dataset, size_t batch, int ahead, uint64_t seed,
                            int shuffle, ls_loader **out)
 {
@@ -169,7 +158,7 @@ ls_status ls_loader_create(const ls_dataset *dataset, size_t batch, int ahead, u
     pthread_mutex_init(&loader->lock, NULL);
     pthread_cond_init(&loader->work, NULL);
     pthread_cond_init(&loader->news, NULL);
-    const int error = start(loader);
+    const int error = lsi_thread_start(&loader->thread, run, loader);
     if (error) {
         free_memory(loader);
         return lsi_fail(LS_ERR_SYSTEM, NULL, "loader", "cannot start a thread: %s",

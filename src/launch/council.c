@@ -59,16 +59,14 @@ static void say_seat(lsi_council *c)
     put(c, key, text, c->lease);
 }
 
-void lsi_council_tell(lsi_council *c, uint64_t generation, int ready, int busy, int leaving)
+void lsi_council_tell(lsi_council *c, const lsi_seat *seat)
 {
-    lsi_seat *me = &c->me;
-    if (me->generation == generation && me->ready == ready && me->busy == busy &&
-        me->leaving == leaving)
+    char before[LSI_SEAT_TEXT], now[LSI_SEAT_TEXT];
+    lsi_seat_print(&c->me, before);
+    lsi_seat_print(seat, now);
+    if (strcmp(before, now) == 0)
         return;
-    me->generation = generation;
-    me->ready = ready;
-    me->busy = busy;
-    me->leaving = leaving;
+    c->me = *seat;
     say_seat(c);
 }
 
@@ -96,14 +94,36 @@ void lsi_council_ask_change(lsi_council *c)
 
 void lsi_council_limit(lsi_council *c)
 {
-    char text[32];
-    snprintf(text, sizeof text, "%d %d", c->least, c->most);
+    char text[48];
+    snprintf(text, sizeof text, "%d %d %s", c->least, c->most, c->transport);
     put(c, "limits", text, 0);
 }
 
 void lsi_council_ask_stop(lsi_council *c)
 {
     put(c, "stop", "1", 0);
+}
+
+static void say_papers(lsi_council *c)
+{
+    if (c->store && c->papers)
+        note(c, c->store->ops->put(c->store, "papers", c->papers, c->papers_bytes, 0, NULL));
+}
+
+/* Returns 1 if they are new. */
+static int take_papers(lsi_council *c, const char *text, size_t bytes)
+{
+    if (c->papers || bytes > LSI_STORE_VALUE_MAX || !(c->papers = malloc(bytes + 1)))
+        return 0;
+    memcpy(c->papers, text, bytes);
+    c->papers_bytes = bytes;
+    return 1;
+}
+
+void lsi_council_tell_papers(lsi_council *c, const char *text, size_t bytes)
+{
+    if (take_papers(c, text, bytes))
+        say_papers(c);
 }
 
 void lsi_council_end(lsi_council *c, int status, const char *cause)
@@ -185,20 +205,26 @@ static ls_status take_number(lsi_council *c)
     }
 }
 
-void lsi_council_furnish(lsi_council *c)
+/* Write a table, unless there is one of its number: somebody else was quicker, we shall hear it. */
+static void put_table(lsi_council *c, const lsi_table *table)
 {
     char key[32], text[LSI_MAX_HOSTS * 24];
+    snprintf(key, sizeof key, "gen/%llu", (unsigned long long)table->generation);
+    const size_t bytes = lsi_table_print(table, text);
+    const ls_status status = c->store->ops->compare_and_put(c->store, key, 0, text, bytes, 0, NULL);
+    note(c, status == LS_ERR_CONFLICT ? LS_OK : status);
+}
+
+void lsi_council_furnish(lsi_council *c)
+{
     uint64_t last = c->me.id;
     ls_status status = LS_OK;
     lsi_council_limit(c);
+    say_papers(c);
     if (c->stop)
         lsi_council_ask_stop(c);
-    if (c->store && c->table.generation) {
-        snprintf(key, sizeof key, "gen/%llu", (unsigned long long)c->table.generation);
-        const size_t bytes = lsi_table_print(&c->table, text);
-        status = c->store->ops->compare_and_put(c->store, key, 0, text, bytes, 0, NULL);
-        note(c, status == LS_ERR_CONFLICT ? LS_OK : status);
-    }
+    if (c->store && c->table.generation)
+        put_table(c, &c->table);
     for (int i = 0; i < c->n_known; i++)
         last = c->known[i].id > last ? c->known[i].id : last;
     do { /* at last: from now on others may come */
@@ -248,6 +274,8 @@ void lsi_council_close(lsi_council *c)
     lsi_store_close(c->store); /* and with the connection the lease */
     c->store = NULL;
     lsi_store_process_stop(&c->own);
+    free(c->papers);
+    c->papers = NULL;
     explicit_bzero(&c->key, sizeof c->key);
 }
 
@@ -333,6 +361,9 @@ static void hear(lsi_council *c, const lsi_store_event *e, const lsi_council_sin
         hear_death(e, text, sink);
     } else if (strcmp(e->key, "ask") == 0) {
         sink->asked(sink->arg);
+    } else if (strcmp(e->key, "papers") == 0) {
+        if (take_papers(c, (const char *)e->value, e->bytes))
+            sink->papers(sink->arg, c->papers, c->papers_bytes);
     } else if (strcmp(e->key, "limits") == 0) {
         lsi_limits_parse(c, text);
     } else if (strcmp(e->key, "stop") == 0) {
@@ -348,16 +379,6 @@ static void hear(lsi_council *c, const lsi_store_event *e, const lsi_council_sin
 static int is_first(const lsi_council *c)
 {
     return c->seated && c->n_seats > 0 && c->seats[0].id == c->me.id;
-}
-
-static void form(lsi_council *c, const lsi_table *table)
-{
-    char key[32], text[LSI_MAX_HOSTS * 24];
-    snprintf(key, sizeof key, "gen/%llu", (unsigned long long)table->generation);
-    const size_t bytes = lsi_table_print(table, text);
-    const ls_status status = c->store->ops->compare_and_put(c->store, key, 0, text, bytes, 0, NULL);
-    if (status != LS_ERR_CONFLICT) /* somebody else was quicker: we shall hear it */
-        note(c, status);
 }
 
 static void wait_for(lsi_council *c, double waited, const char *why)
@@ -382,7 +403,8 @@ static void decide(lsi_council *c, const lsi_council_sink *sink)
     switch (lsi_decide(c, waited, &table, why)) {
     case LSI_DECIDE_NOTHING: c->since = 0; break;
     case LSI_DECIDE_CHANGE: lsi_council_ask_change(c); break;
-    case LSI_DECIDE_FORM: form(c, &table); break;
+    case LSI_DECIDE_STOP: lsi_council_ask_stop(c); break;
+    case LSI_DECIDE_FORM: put_table(c, &table); break;
     case LSI_DECIDE_LOOK:
         wait_for(c, waited, why);
         lsi_council_look(c);
@@ -433,6 +455,22 @@ static void miss(lsi_council *c, const lsi_council_sink *sink)
     }
 }
 
+/* A store that is not ours, and is gone. While our workers are at work nothing is needed of it. */
+static void miss_store(lsi_council *c, const lsi_council_sink *sink)
+{
+    const double now = lsi_now();
+    const double most_s = c->config->short_s > 0 ? c->config->short_s : LSI_LAUNCH_SHORT_S;
+    if (c->store || c->lost_at == 0 || c->me.busy)
+        c->lost_at = c->store ? 0 : now;
+    if (!c->config->store || c->lost_at == 0 || c->ended)
+        return;
+    wait_for(c, now - c->lost_at, c->config->store);
+    if (now - c->lost_at > most_s) {
+        lsi_council_end(c, 1, "the store does not answer");
+        sink->ended(sink->arg);
+    }
+}
+
 /* Returns how many there were. */
 static int hear_all(lsi_council *c, const lsi_council_sink *sink)
 {
@@ -451,7 +489,8 @@ static int hear_all(lsi_council *c, const lsi_council_sink *sink)
 void lsi_council_step(lsi_council *c, const lsi_council_sink *sink)
 {
     if (!c->store)
-        lsi_council_move(c, sink);
+        lsi_council_move(c);
+    miss_store(c, sink);
     do { /* what we decide we hear at once, and the descriptor would not tell */
         (void)hear_all(c, sink);
         if (c->lease == 0)

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -21,6 +22,7 @@
 #define TRY_S 0.5   /* for a store to answer, when there are others */
 #define AGAIN_S 0.2 /* between two looks at all of them */
 #define LOOK_S 1.0
+#define SLOW_S 15.0 /* for a store that is not ours to answer for the first time */
 #define WORD_S 5.0
 
 static const char what[] = "cannot start the run";
@@ -30,6 +32,20 @@ static const char what[] = "cannot start the run";
 static void url_of(const char *address, char url[LSI_ADDR_MAX + 8])
 {
     snprintf(url, LSI_ADDR_MAX + 8, "tcp://%.*s", LSI_ADDR_MAX - 1, address);
+}
+
+/* Begin at the store; one that is not ours may be slow at first. */
+static ls_status sit_first(lsi_council *c, const char *url)
+{
+    const double lease_s = c->config->evict_s > 0 ? c->config->evict_s : LSI_EVICT_S;
+    const double deadline = lsi_now() + SLOW_S;
+    for (;;) {
+        ls_status status = c->config->store ? lsi_council_clear(c, lease_s) : LS_OK;
+        if (status == LS_OK)
+            status = lsi_council_connect(c, url, LSI_COUNCIL_CALL_S);
+        if (status != LS_ERR_TIMEOUT || lsi_now() > deadline)
+            return status;
+    }
 }
 
 static ls_status open_as_first(lsi_council *c)
@@ -50,9 +66,7 @@ static ls_status open_as_first(lsi_council *c)
     if (c->config->listen)
         fprintf(stderr, "lockstep: listening on %s\n", c->own.address);
     url_of(c->own.address, url);
-    if (c->config->store)
-        LSI_TRY(lsi_council_clear(c, c->config->evict_s > 0 ? c->config->evict_s : LSI_EVICT_S));
-    return lsi_council_connect(c, c->config->store ? c->config->store : url, LSI_COUNCIL_CALL_S);
+    return sit_first(c, c->config->store ? c->config->store : url);
 }
 
 /* The route to the others tells which of our addresses they can reach. */
@@ -87,6 +101,25 @@ static ls_status find_first(lsi_council *c, const char *url, double wait_s)
     }
 }
 
+/* What the first host says of all: it does so as soon as it has sat down. */
+static ls_status read_limits(lsi_council *c)
+{
+    char text[48];
+    const uint8_t *value;
+    size_t bytes;
+    uint64_t version;
+    ls_status status;
+    const double deadline = lsi_now() + LSI_COUNCIL_CALL_S;
+    while ((status = c->store->ops->get(c->store, "limits", &value, &bytes, &version)) ==
+               LS_ERR_NOT_FOUND &&
+           lsi_now() < deadline)
+        (void)poll(NULL, 0, 5);
+    LSI_TRY(status);
+    snprintf(text, sizeof text, "%.*s", (int)bytes, (const char *)value);
+    lsi_limits_parse(c, text);
+    return LS_OK;
+}
+
 static ls_status open_as_joiner(lsi_council *c)
 {
     char url[LSI_ADDR_MAX + 8];
@@ -102,7 +135,8 @@ static ls_status open_as_joiner(lsi_council *c)
     LSI_TRY(lsi_store_process_start(c->bind, 0, &c->key, &c->own));
     snprintf(c->me.address, sizeof c->me.address, "%s", c->own.address);
     url_of(c->config->join, url);
-    return find_first(c, c->config->store ? c->config->store : url, wait_s);
+    LSI_TRY(find_first(c, c->config->store ? c->config->store : url, wait_s));
+    return read_limits(c);
 }
 
 ls_status lsi_council_open(const lsi_launch_config *config, lsi_council *c)
@@ -110,6 +144,8 @@ ls_status lsi_council_open(const lsi_launch_config *config, lsi_council *c)
     *c = (lsi_council){.config = config,
                        .least = config->min_workers > 0 ? config->min_workers : 1,
                        .most = config->max_workers > 0 ? config->max_workers : LSI_MAX_RANKS};
+    const char *transport = getenv("LOCKSTEP_TRANSPORT");
+    snprintf(c->transport, sizeof c->transport, "%s", transport && *transport ? transport : "auto");
     const ls_status status = config->join ? open_as_joiner(c) : open_as_first(c);
     if (status == LS_OK && !config->join)
         lsi_council_limit(c);
@@ -181,10 +217,9 @@ static void revive(lsi_council *c)
             c->own.address);
 }
 
-void lsi_council_move(lsi_council *c, const lsi_council_sink *sink)
+void lsi_council_move(lsi_council *c)
 {
     const double now = lsi_now();
-    (void)sink;
     if (now < c->try_at)
         return;
     c->try_at = now + AGAIN_S;

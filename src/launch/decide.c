@@ -8,7 +8,15 @@
  * 4. More than half of the hosts of the one before must be here, or half of them with the first;
  *    unless the store is not ours: then it is the store that has a majority. On a store that we
  *    have just moved to, late ones are waited for a little.
- * 5. While a generation runs with fewer workers than it may have, and others wait, it is changed.
+ * 5. Somebody must bring the state, as good as any host keeps it: where those who had it died, and
+ *    only such wait who were still getting it, the ones that replace them are waited for. When no
+ *    host keeps one any more, the generation begins, and says so.
+ * 6. Somebody must have the data, for all who lack it. Where those who had it died, the ones that
+ *    replace them are waited for; when no host has it any more, the generation begins, saves and
+ *    ends.
+ * 7. While a generation runs with fewer workers than it may have, and others wait, it is changed.
+ * 8. Hosts that were asked to go are left out, once one that stays keeps the state as well as they
+ *    do. When all were asked, that is a wish to stop: the work is saved, and ends.
  */
 #include "launch/decide.h"
 
@@ -23,6 +31,31 @@ static const lsi_seat *seat_of(const lsi_council *c, uint64_t id)
         if (c->seats[i].id == id)
             return &c->seats[i];
     return NULL;
+}
+
+static int all_leave(const lsi_council *c)
+{
+    for (int i = 0; i < c->n_seats; i++)
+        if (!c->seats[i].leaving)
+            return 0;
+    return c->n_seats > 0;
+}
+
+int lsi_decide_has_heir(const lsi_council *c)
+{
+    uint64_t best = 0;
+    for (int i = 0; i < c->n_seats; i++)
+        best = c->seats[i].state > best ? c->seats[i].state : best;
+    for (int i = 0; i < c->n_seats; i++)
+        if (!c->seats[i].leaving && c->seats[i].state == best)
+            return 1;
+    return 0;
+}
+
+/* Is a host counted on? Rule 8. */
+static int takes_part(const lsi_council *c, const lsi_seat *s)
+{
+    return !s->leaving || (s->ready > 0 && !lsi_decide_has_heir(c));
 }
 
 /* Is anybody inside the latest generation, or on the way into it? */
@@ -44,18 +77,24 @@ static int size_of(const lsi_table *t)
     return sum;
 }
 
-/* Those who wait, in order of their hosts. */
+/* Those who wait, in order of their hosts. Who lacks the data is the first to be spared. */
 static void gather(const lsi_council *c, lsi_table *t)
 {
+    int size[LSI_MAX_HOSTS] = {0}, left = c->most;
+    for (int hungry = 0; hungry < 2; hungry++)
+        for (int i = 0; i < c->n_seats; i++) {
+            const lsi_seat *s = &c->seats[i];
+            if (!takes_part(c, s) || (s->hungry != 0) != hungry)
+                continue;
+            size[i] = s->ready < left ? s->ready : left;
+            left -= size[i];
+        }
     *t = (lsi_table){.generation = c->table.generation + 1, .stop = c->stop};
-    int left = c->most;
-    for (int i = 0; i < c->n_seats && left > 0; i++) {
-        const lsi_seat *s = &c->seats[i];
-        if (s->leaving || !s->ready)
+    for (int i = 0; i < c->n_seats; i++) {
+        if (!size[i])
             continue;
-        t->id[t->hosts] = s->id;
-        t->size[t->hosts] = s->ready < left ? s->ready : left;
-        left -= t->size[t->hosts++];
+        t->id[t->hosts] = c->seats[i].id;
+        t->size[t->hosts++] = size[i];
     }
 }
 
@@ -63,7 +102,7 @@ static int waiting(const lsi_council *c)
 {
     int sum = 0;
     for (int i = 0; i < c->n_seats; i++)
-        sum += c->seats[i].leaving ? 0 : c->seats[i].ready;
+        sum += takes_part(c, &c->seats[i]) ? c->seats[i].ready : 0;
     return sum;
 }
 
@@ -121,7 +160,8 @@ static lsi_decision decide_first(const lsi_council *c, double waited, char *why)
 static int has_quorum(const lsi_council *c)
 {
     const int here = returned(c), of = c->table.hosts;
-    return 2 * here > of || (2 * here == of && seat_of(c, c->table.id[0]));
+    return c->config->quorum_any || c->config->store || 2 * here > of ||
+           (2 * here == of && seat_of(c, c->table.id[0]));
 }
 
 static lsi_decision check_quorum(const lsi_council *c, double waited, char *why)
@@ -138,6 +178,38 @@ static lsi_decision check_quorum(const lsi_council *c, double waited, char *why)
     return waited > most_s ? LSI_DECIDE_END : late ? LSI_DECIDE_WAIT : LSI_DECIDE_LOOK;
 }
 
+/* Will nobody of this table bring the state, though a host keeps it? */
+static int lacks_state(const lsi_council *c, const lsi_table *t, char *why)
+{
+    const lsi_seat *best = NULL;
+    for (int i = 0; i < c->n_seats; i++)
+        if (takes_part(c, &c->seats[i]) && c->seats[i].state > (best ? best->state : 0))
+            best = &c->seats[i];
+    for (int h = 0; best && h < t->hosts; h++)
+        if (seat_of(c, t->id[h])->brought == best->state)
+            return 0;
+    if (best)
+        snprintf(why, LSI_HOST_CAUSE_MAX, "a worker of host %llu, which has the state",
+                 (unsigned long long)best->id);
+    return best != NULL;
+}
+
+/* Does nobody of this table have the data, though a host has it? */
+static int lacks_data(const lsi_council *c, const lsi_table *t, char *why)
+{
+    const lsi_seat *fed = NULL;
+    for (int h = 0; h < t->hosts; h++)
+        if (!seat_of(c, t->id[h])->hungry)
+            return 0;
+    for (int i = 0; i < c->n_seats && !fed; i++)
+        if (c->seats[i].fed && takes_part(c, &c->seats[i]))
+            fed = &c->seats[i];
+    if (fed)
+        snprintf(why, LSI_HOST_CAUSE_MAX, "a worker of host %llu, which has the data",
+                 (unsigned long long)fed->id);
+    return fed != NULL;
+}
+
 static lsi_decision decide_next(const lsi_council *c, double waited, lsi_table *out, char *why)
 {
     const double most_s = c->config->short_s > 0 ? c->config->short_s : LSI_LAUNCH_SHORT_S;
@@ -149,8 +221,14 @@ static lsi_decision decide_next(const lsi_council *c, double waited, lsi_table *
     }
     if (quorum != LSI_DECIDE_FORM)
         return quorum;
-    if (here >= c->least || (here && c->stop))
-        return LSI_DECIDE_FORM;
+    if (here >= c->least || (here && c->stop)) {
+        const int lacks = lacks_state(c, out, why) || (!c->stop && lacks_data(c, out, why));
+        return lacks && waited < most_s ? LSI_DECIDE_WAIT : LSI_DECIDE_FORM;
+    }
+    if (!here && all_leave(c)) {
+        snprintf(why, LSI_HOST_CAUSE_MAX, "a host that stays: all were asked to go");
+        return LSI_DECIDE_END;
+    }
     snprintf(why, LSI_HOST_CAUSE_MAX, "%d more of at least %d workers", c->least - here, c->least);
     if (waited < most_s)
         return LSI_DECIDE_WAIT;
@@ -161,6 +239,8 @@ static lsi_decision decide_next(const lsi_council *c, double waited, lsi_table *
 lsi_decision lsi_decide(const lsi_council *c, double waited, lsi_table *out, char *why)
 {
     gather(c, out);
+    if (c->table.generation && !c->stop && all_leave(c) && has_quorum(c))
+        return LSI_DECIDE_STOP;
     if (c->table.generation && is_running(c)) {
         const int more = spare(c) > 0 && size_of(&c->table) < c->most;
         return more && c->change < c->table.generation ? LSI_DECIDE_CHANGE : LSI_DECIDE_NOTHING;

@@ -23,12 +23,14 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "launch/decide.h"
 #include "launch/elastic.h"
 #include "launch/status.h"
 
 #define EVENTS 64
 #define SAME_WISH_S 0.2 /* as in signals.c */
 #define GOODBYE_S 2.0   /* for other hosts to hear of the end */
+#define MEET_S 1.0      /* for workers of a generation to find each other */
 
 /* Asked twice, or the grace is over: nothing is waited for any more. */
 static void give_up(lsi_run *run)
@@ -66,18 +68,39 @@ void lsi_elastic_ask(lsi_run *run, int number)
     lsi_council_ask_stop(&e->council);
 }
 
-/* We were asked to go, and our workers have come back: they may go home. The store goes with us, so
- * the others begin the next generation first. */
+/* Is the embedded store of this host the one in use? */
+static int serves_store(const lsi_council *c)
+{
+    return c->own.pid > 0 && strstr(c->url, c->own.address);
+}
+
+/* The store goes with us, so the others begin the next generation first; and its workers have to
+ * find each other there. */
+static int may_go(lsi_run *run)
+{
+    lsi_elastic *e = run->elastic;
+    if (lsi_council_others(&e->council) == 0)
+        return 1;
+    if (e->council.table.generation <= e->generation)
+        return 0;
+    if (e->go_at == 0)
+        e->go_at = lsi_now() + (serves_store(&e->council) ? MEET_S : 0);
+    return lsi_now() >= e->go_at;
+}
+
+/* We were asked to go, and our workers have come back: they may go home, unless they have still to
+ * hand over what they have, or to save it. */
 static void leave(lsi_run *run)
 {
     lsi_elastic *e = run->elastic;
     if (!e->leaving || e->ended || lsi_elastic_count_inside(run))
         return;
+    if (run->alive > 0 && !lsi_decide_has_heir(&e->council))
+        return;
     for (int i = 0; i < run->config->ranks; i++)
         if (run->children[i].here)
             lsi_elastic_send_home(&run->children[i]);
-    const int gone_on = e->council.table.generation > e->generation;
-    if (run->alive == 0 && (gone_on || lsi_council_others(&e->council) == 0))
+    if (run->alive == 0 && may_go(run))
         e->ended = 1;
 }
 
@@ -153,6 +176,7 @@ static ls_status loop(lsi_run *run)
     const lsi_council_sink sink = lsi_elastic_sink(run);
     while (!is_over(run)) {
         lsi_council_step(&e->council, &sink);
+        lsi_elastic_hand_out(run);
         note_store(run);
         watch_council(run);
         const int n = epoll_wait(run->epoll, events, EVENTS, timeout_ms(run));
@@ -178,8 +202,7 @@ static void say_goodbye(lsi_run *run)
     lsi_council *c = &e->council;
     const lsi_council_sink sink = lsi_elastic_sink(run);
     const double until = lsi_now() + GOODBYE_S;
-    const int is_ours = c->own.pid > 0 && strstr(c->url, c->own.address);
-    while (is_ours && c->ended && c->store && lsi_council_others(c) && lsi_now() < until) {
+    while (serves_store(c) && c->ended && c->store && lsi_council_others(c) && lsi_now() < until) {
         usleep(5000);
         lsi_council_step(c, &sink);
     }
@@ -189,6 +212,7 @@ static ls_status run_all(lsi_run *run, int *out)
 {
     lsi_elastic *e = run->elastic;
     snprintf(run->hosts->bind, sizeof run->hosts->bind, "%s", e->council.bind);
+    setenv("LOCKSTEP_TRANSPORT", e->council.transport, 1); /* for the workers */
     LSI_TRY(lsi_run_open(run));
     for (int i = 0; i < run->config->ranks; i++) {
         run->children[i].span_at = lsi_now();

@@ -13,11 +13,14 @@ struct lsi_elastic {
     lsi_council council;
     int watched; /* the council's descriptor that is in the epoll set; -1: none */
     int kept[LSI_KEPT_COUNT];
+    uint64_t whole;      /* the latest in which the state that is kept was whole; 0: it is not */
+    int fed;             /* a worker of this host has the data, or had it */
     uint64_t generation; /* the latest that our workers have entered */
     uint64_t declined;   /* one that began while they were still inside an older one */
     int first_rank;      /* there */
     lsi_table table;     /* its hosts */
     int leaving;         /* this host was asked to go */
+    double go_at;        /* then: when it may; 0: not known yet */
     int ended;           /* the run has, and our workers know it */
     double ended_at;
     int status; /* of our own first failure */
@@ -35,6 +38,10 @@ void lsi_elastic_send_home(lsi_child *child);
 int lsi_elastic_count_inside(const lsi_run *run);
 /* Tell the council how many wait and how many are inside. */
 void lsi_elastic_tell(lsi_run *run);
+/* Give workers what they wanted and is there. */
+void lsi_elastic_hand_out(lsi_run *run);
+/* The papers of the run, from another host. */
+void lsi_elastic_on_papers(void *run, const char *text, size_t bytes);
 
 /* elastic_enter.c */
 /* A generation was decided. */

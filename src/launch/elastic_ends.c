@@ -17,8 +17,10 @@ static void forget_child(lsi_child *child)
     if (child->gate >= 0)
         close(child->gate);
     child->gate = -1;
-    child->here = child->done = child->wants_state = child->leaving = 0;
+    child->here = child->done = child->leaving = 0;
+    child->wants_state = child->wants_papers = 0;
     child->inside = child->since = 0;
+    child->hungry = 0;
 }
 
 /* The next process in the place of one that died. */
@@ -56,12 +58,15 @@ static int is_deserted(const lsi_run *run)
     return 1;
 }
 
-/* It ended with an error of its own: so has the run. */
-static void on_error(lsi_run *run, const lsi_verdict *v, int is_exec)
+/* It ended with an error of its own: so has the run. But not where it never took part: the others
+ * do not need it. */
+static void on_error(lsi_run *run, const lsi_child *child, const lsi_verdict *v)
 {
     lsi_elastic *e = run->elastic;
-    if (is_exec)
+    if (child->exec_errno)
         lsi_log(LSI_LOG_ERROR, "%s", v->cause);
+    if (!child->since && e->council.table.generation)
+        return;
     if (!e->status)
         e->status = v->status;
     lsi_council_end(&e->council, v->status, v->cause);
@@ -115,7 +120,7 @@ void lsi_elastic_on_rank(lsi_run *run, int index)
         mark_dead(run, child, v.cause);
     const int hopeless = WIFSIGNALED(child->wait_status) && WTERMSIG(child->wait_status) == SIGPIPE;
     if (hopeless || (WIFEXITED(child->wait_status) && WEXITSTATUS(child->wait_status) != 0))
-        on_error(run, &v, child->exec_errno != 0); /* nobody reads what it says: so with the next */
+        on_error(run, child, &v); /* nobody reads what it says: so with the next */
     else if (!in_order || WIFSIGNALED(child->wait_status))
         on_death(run, index, WIFSIGNALED(child->wait_status) ? v.cause : "ended too early");
     forget_child(child);

@@ -59,13 +59,14 @@ void lsi_elastic_on_end(void *arg)
 static void report(const lsi_run *run, char text[LSI_WATCH_TEXT])
 {
     const lsi_elastic *e = run->elastic;
+    const lsi_council *c = &e->council;
     int workers = 0;
     for (int h = 0; h < e->table.hosts; h++)
         workers += e->table.size[h];
     const int used =
         snprintf(text, LSI_WATCH_TEXT,
                  "host %llu (%s): generation %llu of %d workers on %d hosts, step %llu\n",
-                 (unsigned long long)e->council.me.id, e->council.bind,
+                 (unsigned long long)c->me.id, c->me.address[0] ? c->me.address : c->bind,
                  (unsigned long long)e->generation, workers, e->table.hosts,
                  (unsigned long long)e->watch.step);
     lsi_watch_report(run, &e->watch, text + used, LSI_WATCH_TEXT - (size_t)used);
@@ -94,5 +95,6 @@ lsi_council_sink lsi_elastic_sink(lsi_run *run)
                               .dead = on_remote_death,
                               .lost = on_lost_host,
                               .ended = lsi_elastic_on_end,
-                              .asked = on_asked};
+                              .asked = on_asked,
+                              .papers = lsi_elastic_on_papers};
 }

@@ -20,7 +20,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/random.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -94,7 +93,7 @@ static int kill_marked(const char *mark)
 /* The launcher is dead. What forks while we look is found by the next look. */
 static void clean_up(const int32_t *groups, int count, const char *id)
 {
-    char mark[sizeof LSI_GUARD_ENV + LSI_GUARD_ID_BYTES];
+    char mark[sizeof LSI_GUARD_ENV + LSI_ID_BYTES];
     for (int i = 0; i < count; i++)
         kill(-groups[i], SIGKILL);
     snprintf(mark, sizeof mark, "%s=%s", LSI_GUARD_ENV, id);
@@ -129,21 +128,10 @@ static _Noreturn void guard_main(int pipe_end, const char *id)
     _exit(0);
 }
 
-/* A number that no other run has. */
-static ls_status make_id(char id[LSI_GUARD_ID_BYTES])
-{
-    uint64_t random[2];
-    if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random)
-        return lsi_fail_errno("cannot start the guard", "getrandom");
-    snprintf(id, LSI_GUARD_ID_BYTES, "%016llx%016llx", (unsigned long long)random[0],
-             (unsigned long long)random[1]);
-    return LS_OK;
-}
-
 ls_status lsi_guard_start(lsi_guard *guard)
 {
     int ends[2];
-    LSI_TRY(make_id(guard->id));
+    LSI_TRY(lsi_id_make(guard->id));
     if (pipe2(ends, O_CLOEXEC) != 0)
         return lsi_fail_errno("cannot start the guard", "pipe");
     pid_t pid = fork();

@@ -9,15 +9,15 @@
 
 #include <sys/types.h>
 
+#include "base/id.h"
 #include <lockstep/status.h>
 
 #define LSI_GUARD_ENV "LOCKSTEP_RUN_ID" /* the mark: ranks have it, and pass it on */
-#define LSI_GUARD_ID_BYTES 33
 
 typedef struct lsi_guard {
     pid_t pid;
     int fd;
-    char id[LSI_GUARD_ID_BYTES]; /* value of the mark, random; no secret */
+    char id[LSI_ID_BYTES]; /* value of the mark, random; no secret */
 } lsi_guard;
 
 /* Fork the guard. It holds no descriptor of the launcher's, and has left the launcher's process

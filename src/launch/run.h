@@ -47,7 +47,10 @@ typedef struct lsi_child {
     uint64_t since;    /* the first generation that it was in */
     int done, leaving; /* it has said so */
     int wants_state;   /* as soon as it is there */
+    int wants_papers;  /* as soon as it is known whether there are any */
     int state;         /* kept for it alone; -1: nothing */
+    uint64_t whole;    /* the latest generation in which that was whole; 0: it is not */
+    int hungry;        /* it lacks the data */
     double started_at; /* this process */
     double start_at;   /* the next one is due; INFINITY: never */
     int restarts;      /* within the span that began at */

@@ -8,20 +8,26 @@
 
 void lsi_seat_print(const lsi_seat *s, char text[LSI_SEAT_TEXT])
 {
-    snprintf(text, LSI_SEAT_TEXT, "%llu %d %d %d %s", (unsigned long long)s->generation, s->ready,
-             s->busy, s->leaving, s->address);
+    snprintf(text, LSI_SEAT_TEXT, "%llu %d %d %d %llu %llu %d %d %s",
+             (unsigned long long)s->generation, s->ready, s->busy, s->leaving,
+             (unsigned long long)s->state, (unsigned long long)s->brought, s->fed, s->hungry,
+             s->address);
 }
 
 int lsi_seat_parse(uint64_t id, const char *text, lsi_seat *out)
 {
-    unsigned long long generation;
+    unsigned long long generation, state, brought;
     lsi_seat s = {.id = id};
     char format[64];
-    snprintf(format, sizeof format, "%%llu %%d %%d %%d %%%ds", LSI_ADDR_MAX - 1);
-    const int n = sscanf(text, format, &generation, &s.ready, &s.busy, &s.leaving, s.address);
-    if (n < 4 || s.ready < 0 || s.ready > LSI_MAX_RANKS || s.busy < 0 || s.busy > LSI_MAX_RANKS)
+    snprintf(format, sizeof format, "%%llu %%d %%d %%d %%llu %%llu %%d %%d %%%ds",
+             LSI_ADDR_MAX - 1);
+    const int n = sscanf(text, format, &generation, &s.ready, &s.busy, &s.leaving, &state, &brought,
+                         &s.fed, &s.hungry, s.address);
+    if (n < 8 || s.ready < 0 || s.ready > LSI_MAX_RANKS || s.busy < 0 || s.busy > LSI_MAX_RANKS)
         return 0;
     s.generation = generation;
+    s.state = state;
+    s.brought = brought;
     *out = s;
     return 1;
 }
@@ -71,10 +77,15 @@ int lsi_table_parse(uint64_t generation, const char *text, lsi_table *out)
 void lsi_limits_parse(lsi_council *c, const char *text)
 {
     int least, most;
-    if (sscanf(text, "%d %d", &least, &most) != 2 || least < 1 || most < 1 || most > LSI_MAX_RANKS)
+    char transport[sizeof c->transport];
+    if (sscanf(text, "%d %d %7s", &least, &most, transport) != 3 || least < 1 || most < 1 ||
+        most > LSI_MAX_RANKS)
+        return;
+    if (strcmp(transport, "auto") && strcmp(transport, "shm") && strcmp(transport, "tcp"))
         return;
     c->least = least;
     c->most = most;
+    memcpy(c->transport, transport, sizeof transport);
 }
 
 static void put_sorted(lsi_seat *seats, int *n, const lsi_seat *seat)

@@ -4,7 +4,7 @@
 
 #include "launch/council.h"
 
-#define LSI_SEAT_TEXT (LSI_ADDR_MAX + 80)
+#define LSI_SEAT_TEXT (LSI_ADDR_MAX + 120)
 
 void lsi_seat_print(const lsi_seat *seat, char text[LSI_SEAT_TEXT]);
 /* 0 when it makes no sense. */
@@ -32,7 +32,7 @@ ls_status lsi_council_clear(lsi_council *c, double lease_s);
 /* Is there a host already? LS_ERR_NOT_FOUND if not. */
 ls_status lsi_council_find_hosts(lsi_council *c);
 /* council_move.c: the store is lost: find another, or not yet. */
-void lsi_council_move(lsi_council *c, const lsi_council_sink *sink);
+void lsi_council_move(lsi_council *c);
 /* We wait without a quorum: is there one elsewhere? */
 void lsi_council_look(lsi_council *c);
 

@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "coll/algorithm.h"
-#include "parallel/replica.h"
+#include "parallel/handover.h"
 
 /* Into the leader's vectors; into `sums`, of the whole batch, if it is not NULL. */
 static void merge(const lsi_replica *r, size_t from, size_t to, float *sums)
@@ -217,6 +217,7 @@ ls_status lsi_combine_finish(lsi_replica *r)
     if (r->domain.leaders) {
         LSI_TRY(exchange_all(r));
         LSI_TRY(exchange_tails(r));
+        LSI_TRY(lsi_handover_finish(r)); /* what was sent may change, what arrives is complete */
     }
     LSI_TRY(lsi_domain_meet(&r->domain));
     memcpy(r->totals, lsi_tail(r, 0, 0), r->tails * sizeof *r->totals);

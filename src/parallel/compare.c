@@ -99,6 +99,8 @@ ls_status lsi_compare(lsi_replica *r, int rows, lsi_comparison *out)
     *out = (lsi_comparison){0};
     if (d->count == 1)
         return LS_OK;
+    LSI_TRY(lsi_handover_finish(r));
+    LSI_TRY(lsi_domain_meet(d));
     atomic_store(&mine->hash, hash_own(r, rows));
     LSI_TRY(lsi_domain_meet(d));
     if (d->leaders) {
@@ -127,6 +129,8 @@ ls_status lsi_repair(lsi_replica *r)
     if (!r->vault)
         return lsi_fail(LS_ERR_UNSUPPORTED, NULL, "repair", "the state is not kept in a vault");
     if (r->domain.leaders && r->differs)
-        atomic_store(&r->vault->head->filled, 0);
-    return lsi_handover(r, &filled, &steps);
+        atomic_store(&r->vault->head->filled, LSI_VAULT_EMPTY);
+    LSI_TRY(lsi_handover(r, &filled, &steps));
+    LSI_TRY(lsi_handover_finish(r));
+    return lsi_domain_meet(&r->domain);
 }

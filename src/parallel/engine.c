@@ -13,17 +13,24 @@
 #include "parallel/sparse.h"
 
 #define STATISTICS 0.1f
+#define HEADS ((size_t)4 << 20) /* of a vault and a slot, and what else is small there */
 
 struct lsi_engine {
     ls_graph *graph;
     ls_graph **side; /* [n_side] together: one a shard, the first is `graph`; NULL: one by one */
     int n_side;
+    int side_later; /* they are still to be made: after the first step */
+    ls_status (*another)(void *arg, ls_graph **out); /* lsi_engine_config */
+    void *another_arg;
     lsi_replica *replica;
-    size_t micro;    /* samples of a run, at most */
-    float momentum;  /* of running statistics */
-    size_t buffers;  /* elements of statistics */
-    float *observed; /* of the batch */
-    int last_run;    /* of its shard: gradients are complete when they are ready */
+    size_t micro;           /* samples of a run, at most */
+    float momentum;         /* of running statistics */
+    size_t buffers;         /* elements of statistics */
+    float *observed;        /* of the batch */
+    int last_run;           /* of its shard: gradients are complete when they are ready */
+    void (*ask)(void *arg); /* lsi_engine_config */
+    void *ask_arg;
+    int has_stepped; /* since it was opened */
     int stop;        /* lsi_engine_ask_stop */
     int change;      /* lsi_engine_ask_change */
     uint64_t steps;
@@ -54,6 +61,7 @@ static void on_node(void *arg, const char *name, int backward)
     const lsi_engine *e = arg;
     lsi_life_say(lsi_domain_life(&e->replica->domain), backward ? "backward of " : "forward of ",
                  name);
+    lsi_handover_look(e->replica);
 }
 
 /* Look at the gradient of one parameter in one shard. */
@@ -118,15 +126,56 @@ static int count_rows(ls_graph *graph, const ls_param_info *params, int n, size_
     return any;
 }
 
+/* All parameters of a graph; the caller frees them. */
+static ls_status list_params(const ls_graph *graph, ls_param_info **out)
+{
+    const int n = ls_graph_param_count(graph);
+    ls_param_info *params = calloc((size_t)n + 1, sizeof *params);
+    ls_status status = params ? LS_OK : lsi_fail(LS_ERR_NOMEM, NULL, "engine", "out of memory");
+    for (int i = 0; i < n && status == LS_OK; i++)
+        status = ls_graph_param(graph, i, &params[i]);
+    *out = params;
+    return status;
+}
+
+static int runs_together(const lsi_engine_config *config)
+{
+    return config->another && !config->micro_batch;
+}
+
+ls_status lsi_engine_foresee(const ls_graph *graph, const lsi_engine_config *config, int workers,
+                             size_t *bytes)
+{
+    const int n = ls_graph_param_count(graph);
+    const size_t elements = ls_graph_param_elements(graph);
+    const int leaves = lsi_cut_shards(config->batch, config->shards);
+    const int share = (leaves + workers - 1) / workers;
+    const int vectors = runs_together(config) ? share : lsi_fold_room(leaves, 0, share);
+    ls_optimizer *optimizer = NULL;
+    ls_param_info *params;
+    int sparse = 0;
+    *bytes = 0;
+    ls_status status = list_params(graph, &params);
+    for (int i = 0; i < n && status == LS_OK; i++)
+        sparse |= params[i].sparse;
+    if (status == LS_OK && !sparse && config->optimizer)
+        status = ls_optimizer_create(config->optimizer, params, n, elements, &optimizer);
+    if (status == LS_OK && optimizer)
+        *bytes = HEADS + (size_t)(1 + vectors) * elements * sizeof(float) +
+                 ls_optimizer_state_bytes(optimizer);
+    ls_optimizer_destroy(optimizer);
+    free(params);
+    return status;
+}
+
 static ls_status open_replica(lsi_engine *e, ls_comm *comm, const lsi_engine_config *config)
 {
     const int n = ls_graph_param_count(e->graph);
-    ls_param_info *params = calloc((size_t)n + 1, sizeof *params);
+    ls_param_info *params;
     size_t *rows = calloc((size_t)n + 1, sizeof *rows);
-    ls_status status =
-        params && rows ? LS_OK : lsi_fail(LS_ERR_NOMEM, NULL, "engine", "out of memory");
-    for (int i = 0; i < n && status == LS_OK; i++)
-        status = ls_graph_param(e->graph, i, &params[i]);
+    ls_status status = list_params(e->graph, &params);
+    if (status == LS_OK && !rows)
+        status = lsi_fail(LS_ERR_NOMEM, NULL, "engine", "out of memory");
     const size_t runs = (largest_shard(config) + e->micro - 1) / e->micro;
     if (status == LS_OK) {
         const int any = count_rows(e->graph, params, n, runs, rows);
@@ -139,7 +188,7 @@ static ls_status open_replica(lsi_engine *e, ls_comm *comm, const lsi_engine_con
                                          .bucket_bytes = config->bucket_bytes,
                                          .batch = config->batch,
                                          .sparse_rows = any ? rows : NULL,
-                                         .together = config->another && !config->micro_batch,
+                                         .together = runs_together(config),
                                          .keeper = config->keeper,
                                          .weights = config->weights,
                                          .buffers = e->buffers};
@@ -151,11 +200,9 @@ static ls_status open_replica(lsi_engine *e, ls_comm *comm, const lsi_engine_con
 }
 
 /* Several domains: a graph for each shard that this worker can have. */
-static ls_status open_side(lsi_engine *e, const lsi_engine_config *config)
+static ls_status open_side(lsi_engine *e)
 {
-    const lsi_replica *r = e->replica;
-    if (!r->together)
-        return LS_OK;
+    lsi_replica *r = e->replica;
     int first, end;
     lsi_domain_range(&r->domain, r->shards, r->domain.worker, &first, &end);
     const int most = end - first + 1; /* of a smaller batch it may be one more, but never more */
@@ -164,10 +211,12 @@ static ls_status open_side(lsi_engine *e, const lsi_engine_config *config)
         return lsi_fail(LS_ERR_NOMEM, NULL, "engine", "out of memory");
     e->side[e->n_side++] = e->graph;
     for (; e->n_side < most; e->n_side++) {
-        LSI_TRY(config->another(config->another_arg, &e->side[e->n_side]));
+        LSI_TRY(e->another(e->another_arg, &e->side[e->n_side]));
         ls_graph_on_ready(e->side[e->n_side], on_ready, e);
         ls_graph_on_node(e->side[e->n_side], on_node, e);
     }
+    e->side_later = 0;
+    r->together = 1;
     return LS_OK;
 }
 
@@ -212,7 +261,7 @@ static ls_status finish_step(lsi_engine *e)
     lsi_replica *r = e->replica;
     lsi_vault_head *head = r->vault->head;
     uint64_t number;
-    if (!atomic_load(&head->filled))
+    if (atomic_load(&head->filled) != LSI_VAULT_FULL)
         return LS_OK;
     LSI_TRY(lsi_recover(r, &number));
     if (!number)
@@ -256,6 +305,10 @@ ls_status lsi_engine_open(ls_comm *comm, ls_graph *graph, const lsi_engine_confi
         return lsi_fail(LS_ERR_NOMEM, NULL, "engine", "out of memory");
     e->graph = graph;
     e->micro = lsi_engine_graph_batch(config);
+    e->another = config->another;
+    e->another_arg = config->another_arg;
+    e->ask = config->ask;
+    e->ask_arg = config->ask_arg;
     e->momentum = config->statistics > 0 ? config->statistics : STATISTICS;
     e->buffers = ls_graph_buffer_elements(graph);
     e->observed = calloc(e->buffers + 1, sizeof *e->observed);
@@ -263,8 +316,13 @@ ls_status lsi_engine_open(ls_comm *comm, ls_graph *graph, const lsi_engine_confi
         e->observed ? LS_OK : lsi_fail(LS_ERR_NOMEM, NULL, "engine", "out of memory");
     if (status == LS_OK)
         status = open_replica(e, comm, config);
-    if (status == LS_OK)
-        status = open_side(e, config);
+    if (status == LS_OK && e->replica->together) {
+        /* A generation is waited for, and to touch their memory takes a while: its first step is
+         * computed without them. */
+        e->side_later = e->replica->vault != NULL;
+        e->replica->together = 0;
+        status = e->side_later ? LS_OK : open_side(e);
+    }
     if (status == LS_OK) {
         ls_graph_bind(graph, e->replica->weights,
                       lsi_vector(e->replica, e->replica->domain.member, 0));
@@ -302,11 +360,17 @@ void lsi_engine_close(lsi_engine *e)
 
 void lsi_engine_part(const lsi_engine *e, uint64_t samples, uint64_t *first, uint64_t *end)
 {
+    lsi_engine_part_of(e, e->replica->domain.worker, samples, first, end);
+}
+
+void lsi_engine_part_of(const lsi_engine *e, int worker, uint64_t samples, uint64_t *first,
+                        uint64_t *end)
+{
     const lsi_domain *d = &e->replica->domain;
     const int shards = lsi_cut_shards(samples, e->replica->shards);
     int from, to;
     uint64_t unused;
-    lsi_domain_range(d, shards, d->worker, &from, &to);
+    lsi_domain_range(d, shards, worker, &from, &to);
     *first = *end = 0;
     if (from == to)
         return;
@@ -352,11 +416,18 @@ static ls_status forward(const lsi_engine *e, ls_graph *graph, uint64_t position
     const float *observed = ls_graph_observed(graph);
     tail[LSI_TAIL_LOSS] += found.loss;
     tail[LSI_TAIL_COUNT] += found.count;
-    tail[LSI_TAIL_STOP] += e->stop;
-    tail[LSI_TAIL_CHANGE] += e->change;
     for (size_t i = 0; i < e->buffers; i++)
         tail[LSI_TAIL_FREE + i] += (double)observed[i] * (double)n;
     return LS_OK;
+}
+
+/* What is to follow the step, into the tail of this worker's last shard. */
+static void say_wishes(lsi_engine *e, double *tail)
+{
+    if (e->ask)
+        e->ask(e->ask_arg);
+    tail[LSI_TAIL_STOP] += e->stop;
+    tail[LSI_TAIL_CHANGE] += e->change;
 }
 
 static ls_status give_rows(lsi_engine *e, ls_graph *graph)
@@ -399,8 +470,10 @@ static ls_status run_together(lsi_engine *e, uint64_t part, lsi_fill_fn fill, vo
         lsi_fold_next(&r->fold, &r->step);
         LSI_TRY(give_rows(e, e->side[i]));
     }
-    if (n)
+    if (n) {
+        say_wishes(e, lsi_replica_side_tail(r, n - 1));
         lsi_replica_done(r);
+    }
     return bad_gradient(e);
 }
 
@@ -420,6 +493,8 @@ static ls_status run_shard(lsi_engine *e, uint64_t part, uint64_t first, uint64_
         LSI_TRY(status);
     }
     LSI_TRY(give_rows(e, e->graph));
+    if (r->shard + 1 == r->end_shard)
+        say_wishes(e, lsi_replica_tail(r));
     lsi_replica_done(r);
     return bad_gradient(e);
 }
@@ -432,7 +507,11 @@ ls_status lsi_engine_step(lsi_engine *e, uint64_t samples, lsi_fill_fn fill, voi
     uint64_t part, part_end, first, end;
     lsi_life_step(lsi_domain_life(&r->domain), e->steps + 1);
     lsi_engine_part(e, samples, &part, &part_end);
+    if (e->side_later && e->has_stepped)
+        LSI_TRY(open_side(e));
     LSI_TRY(lsi_replica_begin(r, samples));
+    if (r->vault)
+        LSI_TRY(lsi_handover_weights(r));
     e->bad.param = -1;
     lsi_finite_begin();
     if (r->sparse)
@@ -453,6 +532,7 @@ ls_status lsi_engine_step(lsi_engine *e, uint64_t samples, lsi_fill_fn fill, voi
         keep_figures(e, e->steps + 1, samples, r->totals);
     LSI_TRY(lsi_replica_end(r));
     e->steps++;
+    e->has_stepped = 1;
     if (!result)
         return LS_OK;
     ls_optim_figures figures;
@@ -510,6 +590,7 @@ uint64_t lsi_engine_steps(const lsi_engine *e)
 ls_status lsi_engine_settle(lsi_engine *e)
 {
     lsi_replica *r = e->replica;
+    LSI_TRY(lsi_handover_finish(r));
     LSI_TRY(lsi_domain_meet(&r->domain));
     if (r->sparse && r->domain.member == 0)
         LSI_TRY(lsi_transaction_flush(r));
@@ -519,7 +600,7 @@ ls_status lsi_engine_settle(lsi_engine *e)
 int lsi_engine_is_new(const lsi_engine *e)
 {
     const lsi_vault *v = e->replica->vault;
-    return !v || !atomic_load(&v->head->filled);
+    return !v || atomic_load(&v->head->filled) == LSI_VAULT_EMPTY;
 }
 
 ls_status lsi_engine_fill(lsi_engine *e)
@@ -528,12 +609,13 @@ ls_status lsi_engine_fill(lsi_engine *e)
     lsi_vault *v = r->vault;
     if (!v)
         return LS_OK;
-    if (r->domain.member == 0 && !atomic_load(&v->head->filled)) {
+    if (r->domain.member == 0 && atomic_load(&v->head->filled) == LSI_VAULT_EMPTY) {
         if (e->buffers)
             memcpy(v->buffers[e->steps & 1], ls_graph_buffers(e->graph),
                    e->buffers * sizeof(float));
         atomic_store(&v->head->steps, e->steps);
-        atomic_store(&v->head->filled, 1);
+        atomic_store(&v->head->filled, LSI_VAULT_FULL);
+        lsi_memory_tell(r, 1);
     }
     return lsi_domain_meet(&r->domain);
 }

@@ -4,12 +4,13 @@
  *
  * 1. Every worker has a graph of its own for one shard (or a part of one: micro-batches), on the
  *    weights that its domain shares. With several domains it has one for each of its shards, if it
- *    may make them, and computes them side by side, operation by operation (replica.h).
+ *    may make them, and computes them side by side, operation by operation (replica.h); in a vault
+ *    from the second step on, so that a new generation soon has its first.
  * 2. Counters of dropout are made of the step and of a sample's place in the batch: nobody's masks
  *    depend on who computes them.
  * 3. Statistics of batch norm are those of a shard; running ones take the mean over the batch, by
  *    the tree over shards. Every worker keeps its own copy, all equal.
- * 4. After the first step nothing is allocated.
+ * 4. After the second step nothing is allocated.
  */
 #ifndef LSI_PARALLEL_ENGINE_H
 #define LSI_PARALLEL_ENGINE_H
@@ -33,13 +34,24 @@ typedef struct lsi_engine_config {
     /* Where the state lies between generations; NULL: it ends with the communicator. */
     const lsi_keeper *keeper;
     const int32_t *weights; /* [workers] what each can do; NULL: all the same */
+    /* Called when this worker has computed its shards of a step: the last moment to ask for what is
+     * to follow it. NULL: nobody asks. */
+    void (*ask)(void *arg);
+    void *ask_arg;
 } lsi_engine_config;
 
 /* Samples of the graph's batch that such an engine needs: the largest shard, or the micro-batch. */
 size_t lsi_engine_graph_batch(const lsi_engine_config *config);
 
+/* Bytes at the beginning of its vault that the first worker of a host which joins a run touches in
+ * a step: all of the state, and the gradients of its shards when there are `workers`. 0 with rows,
+ * for which all depends on the data. */
+ls_status lsi_engine_foresee(const ls_graph *graph, const lsi_engine_config *config, int workers,
+                             size_t *bytes);
+
 /* Collective. On a state that was kept, it goes on after the step that is there, and finishes the
- * one that was being finished; otherwise with the initial values. The graph is compiled for
+ * one that was being finished; otherwise with the initial values. What a domain lacks of it comes
+ * with the first step (handover.h). The graph is compiled for
  * lsi_engine_graph_batch; it is borrowed until close, and its parameters are in shared memory from
  * now on. (Parameters without a gradient were named when the graph was compiled; theirs is
  * zero.) */
@@ -62,13 +74,15 @@ typedef struct lsi_step_result {
     double exchanged, exposed;
 } lsi_step_result;
 
-/* Samples [*first, *end) of a batch of `samples` that this worker computes. */
+/* Samples [*first, *end) of a batch of `samples` that this worker computes, or another. */
 void lsi_engine_part(const lsi_engine *engine, uint64_t samples, uint64_t *first, uint64_t *end);
+void lsi_engine_part_of(const lsi_engine *engine, int worker, uint64_t samples, uint64_t *first,
+                        uint64_t *end);
 /* One step over `samples` samples. Collective, blocks. */
 ls_status lsi_engine_step(lsi_engine *engine, uint64_t samples, lsi_fill_fn fill, void *arg,
                           lsi_step_result *result);
-/* Let the next step be the last, or the last of this generation: its result says so on every
- * worker, whoever asked. */
+/* Let this step be the last, or the last of this generation (the next one, between two): its result
+ * says so on every worker, whoever asked. */
 void lsi_engine_ask_stop(lsi_engine *engine);
 void lsi_engine_ask_change(lsi_engine *engine);
 /* This worker cannot go on: whoever waits for it, now or later, gets LS_ERR_ABORTED without a text.

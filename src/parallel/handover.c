@@ -16,116 +16,107 @@ typedef struct standing {
     int64_t steps;
 } standing;
 
-/* Who has the state, in order; and what each sends. Those who have it agree on every value but for
- * lazy rows (optim/lazy.c): which of these are up to date differs where a step was not ended, and a
- * row, its moments and its stamp must come from one hand. So one sends all where there are any. */
-typedef struct sources {
-    int n;
-    int alone; /* the first of them sends all */
-    const standing *of;
-    int64_t steps;
-} sources;
-
-static int is_source(const sources *s, int domain)
+static int is_source(const standing *s, int64_t steps)
 {
-    return s->of[domain].filled && s->of[domain].steps == s->steps;
+    return s->filled == LSI_VAULT_FULL && s->steps == steps;
 }
 
-/* Bytes [*from, *to) that domain `index` sends to whoever lacks them; none if it has nothing. */
-static void part_of(const sources *s, int index, size_t bytes, size_t *from, size_t *to)
+static void forget(lsi_arrival *a)
 {
-    int place = 0;
-    *from = *to = 0;
-    if (!is_source(s, index))
-        return;
-    for (int i = 0; i < index; i++)
-        place += is_source(s, i);
-    if (!s->alone)
-        lsi_part(bytes, s->n, place, from, to);
-    else if (place == 0)
-        *to = bytes;
+    free(a->has);
+    free(a->requests);
+    *a = (lsi_arrival){0};
 }
 
-/* All of the state to one domain. Collective over the leaders. */
-static ls_status send_to(lsi_replica *r, const sources *s, int to, size_t *counts)
+void lsi_handover_close(lsi_replica *r)
 {
-    lsi_domain *d = &r->domain;
-    const size_t bytes = r->elements * sizeof(float) + r->state_bytes;
-    size_t from, end, *send = counts, *receive = counts + d->count;
-    memset(counts, 0, 2 * (size_t)d->count * sizeof *counts);
-    part_of(s, d->index, bytes, &from, &end);
-    send[to] = end - from;
-    for (int i = 0; d->index == to && i < d->count; i++) {
-        size_t a, b;
-        part_of(s, i, bytes, &a, &b);
-        receive[i] = b - a;
+    forget(&r->arrival);
+}
+
+/* ---- who has it ----------------------------------------------------------------------------- */
+
+static ls_status lost(void)
+{
+    return lsi_fail(LS_ERR_INVALID, "resume from the latest checkpoint", "training",
+                    "all hosts that had the state are gone");
+}
+
+/* LS_ERR_INVALID: somebody had one, but is gone. *steps is -1 when nobody has one yet. */
+static ls_status find_sources(const standing *all, int n, int64_t *steps)
+{
+    int had = 0;
+    *steps = -1;
+    for (int i = 0; i < n; i++) {
+        had |= all[i].filled != LSI_VAULT_EMPTY;
+        if (all[i].filled == LSI_VAULT_FULL && all[i].steps > *steps)
+            *steps = all[i].steps;
     }
-    return ls_alltoallv(d->leaders, (const char *)r->weights + from, send, r->weights, receive,
-                        LS_U8);
+    return had && *steps < 0 ? lost() : LS_OK;
 }
 
-/* The latest evaluation, as domain `from` knows it. */
-static ls_status spread_judged(lsi_replica *r, int from)
+/* What is small: statistics, figures and the latest evaluation, as domain `from` knows them. */
+static ls_status spread_figures(lsi_replica *r, int64_t steps, int from)
 {
-    lsi_vault_head *head = r->vault->head;
+    lsi_vault *v = r->vault;
+    lsi_vault_head *head = v->head;
+    ls_comm *leaders = r->domain.leaders;
     double judged[2] = {head->judged_loss, (double)atomic_load(&head->judged)};
-    LSI_TRY(ls_broadcast(r->domain.leaders, judged, 2, LS_F64, from));
+    if (head->shape.buffers)
+        LSI_TRY(ls_broadcast(leaders, v->buffers[steps & 1], head->shape.buffers, LS_F32, from));
+    LSI_TRY(ls_broadcast(leaders, head->figures, sizeof head->figures, LS_U8, from));
+    LSI_TRY(ls_broadcast(leaders, judged, 2, LS_F64, from));
     head->judged_loss = judged[0];
     atomic_store(&head->judged, (uint64_t)judged[1]);
     return LS_OK;
 }
 
-static ls_status spread(lsi_replica *r, const sources *s)
+/* Some lack the state: note who, for when it is sent. */
+static ls_status plan(lsi_replica *r, const standing *all, int64_t steps, int lack)
 {
-    lsi_domain *d = &r->domain;
-    lsi_vault *v = r->vault;
+    const lsi_domain *d = &r->domain;
+    lsi_arrival *a = &r->arrival;
     int first = 0;
-    size_t *counts = calloc(2 * (size_t)d->count, sizeof *counts);
-    if (!counts)
+    forget(a);
+    a->has = calloc((size_t)d->count, 1);
+    a->requests = calloc(2 * (size_t)lack, sizeof(ls_request *));
+    if (!a->has || !a->requests)
         return lsi_fail(LS_ERR_NOMEM, NULL, "handover", "out of memory");
-    while (!is_source(s, first))
+    a->lack = lack;
+    a->alone = r->optimizer && r->optimizer->stamp_count;
+    for (int i = 0; i < d->count; i++)
+        a->has[i] = (uint8_t)is_source(&all[i], steps);
+    if (!a->has[d->index]) {
+        lsi_memory_tell(r, 0);
+        atomic_store(&r->vault->head->filled, LSI_VAULT_ARRIVING);
+        atomic_store(&r->vault->head->steps, (uint64_t)steps);
+    }
+    while (!a->has[first])
         first++;
-    ls_status status = LS_OK;
-    for (int i = 0; status == LS_OK && i < d->count; i++)
-        if (!is_source(s, i))
-            status = send_to(r, s, i, counts);
-    free(counts);
-    const uint64_t buffers = v->head->shape.buffers;
-    if (status == LS_OK && buffers)
-        status = ls_broadcast(d->leaders, v->buffers[s->steps & 1], buffers, LS_F32, first);
-    if (status == LS_OK)
-        status = ls_broadcast(d->leaders, v->head->figures, sizeof v->head->figures, LS_U8, first);
-    if (status == LS_OK)
-        status = spread_judged(r, first);
-    return status;
+    LSI_TRY(spread_figures(r, steps, first));
+    return a->alone ? lsi_handover_finish(r) : LS_OK;
 }
 
 /* The leaders' part. */
 static ls_status agree(lsi_replica *r)
 {
-    lsi_domain *d = &r->domain;
-    lsi_vault_head *head = r->vault->head;
+    const lsi_domain *d = &r->domain;
+    const lsi_vault_head *head = r->vault->head;
+    int64_t steps;
     standing *all = calloc((size_t)d->count, sizeof *all);
     if (!all)
         return lsi_fail(LS_ERR_NOMEM, NULL, "handover", "out of memory");
     const standing mine = {atomic_load(&head->filled), (int64_t)atomic_load(&head->steps)};
     ls_status status = ls_allgather(d->leaders, &mine, all, 2, LS_I64);
-    sources s = {.of = all, .steps = -1, .alone = r->optimizer && r->optimizer->stamp_count};
-    for (int i = 0; status == LS_OK && i < d->count; i++)
-        if (all[i].filled && all[i].steps > s.steps)
-            s.steps = all[i].steps;
-    for (int i = 0; status == LS_OK && i < d->count; i++)
-        s.n += is_source(&s, i);
-    if (status == LS_OK && s.n && s.n < d->count) {
-        const double from = lsi_now();
-        status = spread(r, &s);
-        if (status == LS_OK && !is_source(&s, d->index))
-            lsi_log(LSI_LOG_INFO, "state of step %lld from %d hosts in %.3f s", (long long)s.steps,
-                    s.alone ? 1 : s.n, lsi_now() - from);
-    }
-    if (status == LS_OK && s.n) {
-        atomic_store(&head->steps, (uint64_t)s.steps);
-        atomic_store(&head->filled, 1);
+    if (status == LS_OK)
+        status = find_sources(all, d->count, &steps);
+    if (status == LS_OK && steps >= 0) {
+        int lack = 0;
+        for (int i = 0; i < d->count; i++)
+            lack += !is_source(&all[i], steps);
+        if (is_source(&mine, steps))
+            lsi_memory_tell(r, 1);
+        if (lack)
+            status = plan(r, all, steps, lack);
     }
     free(all);
     return status;
@@ -133,10 +124,128 @@ static ls_status agree(lsi_replica *r)
 
 ls_status lsi_handover(lsi_replica *r, int *filled, uint64_t *steps)
 {
+    if (r->domain.count == 1 && atomic_load(&r->vault->head->filled) == LSI_VAULT_ARRIVING)
+        return lost();
     if (r->domain.leaders)
         LSI_TRY(agree(r));
+    else if (r->domain.count == 1 && r->domain.member == 0 &&
+             atomic_load(&r->vault->head->filled) == LSI_VAULT_FULL)
+        lsi_memory_tell(r, 1);
     LSI_TRY(lsi_domain_meet(&r->domain));
-    *filled = (int)atomic_load(&r->vault->head->filled);
+    *filled = atomic_load(&r->vault->head->filled) != LSI_VAULT_EMPTY;
     *steps = atomic_load(&r->vault->head->steps);
+    return LS_OK;
+}
+
+/* ---- sending -------------------------------------------------------------------------------- */
+
+/* Of so many bytes, those [*from, *to) that domain `index` sends to whoever lacks them. Those who
+ * have the state agree on every value but for lazy rows (optim/lazy.c): which of these are up to
+ * date differs where a step was not ended, and a row, its moments and its stamp must come from one
+ * hand. So one sends all where there are any. */
+static void part_of(const lsi_replica *r, int index, size_t bytes, size_t *from, size_t *to)
+{
+    const lsi_arrival *a = &r->arrival;
+    int place = 0;
+    *from = *to = 0;
+    if (!a->has[index])
+        return;
+    for (int i = 0; i < index; i++)
+        place += a->has[i];
+    if (!a->alone)
+        lsi_part(bytes, r->domain.count - a->lack, place, from, to);
+    else if (place == 0)
+        *to = bytes;
+}
+
+/* `bytes` at `at` to one domain, as the next request. */
+static ls_status send_to(lsi_replica *r, int to, char *at, size_t bytes, size_t *counts)
+{
+    const lsi_domain *d = &r->domain;
+    lsi_arrival *a = &r->arrival;
+    size_t from, end, *send = counts, *receive = counts + d->count;
+    memset(counts, 0, 2 * (size_t)d->count * sizeof *counts);
+    part_of(r, d->index, bytes, &from, &end);
+    send[to] = end - from;
+    for (int i = 0; d->index == to && i < d->count; i++) {
+        size_t first, last;
+        part_of(r, i, bytes, &first, &last);
+        receive[i] = last - first;
+    }
+    return ls_alltoallv_start(d->leaders, at + from, send, at, receive, LS_U8,
+                              &a->requests[a->n++]);
+}
+
+/* Weights to all who lack them, then what the optimizer keeps: what is asked for first goes
+ * first. */
+static ls_status send_all(lsi_replica *r)
+{
+    const size_t bytes = r->elements * sizeof(float), size[] = {bytes, r->state_bytes};
+    char *const at[] = {(char *)r->weights, (char *)r->weights + bytes};
+    size_t *counts = calloc(2 * (size_t)r->domain.count, sizeof *counts);
+    if (!counts)
+        return lsi_fail(LS_ERR_NOMEM, NULL, "handover", "out of memory");
+    ls_status status = LS_OK;
+    r->arrival.from = lsi_now();
+    for (int part = 0; part < 2; part++)
+        for (int i = 0; status == LS_OK && i < r->domain.count; i++)
+            if (!r->arrival.has[i])
+                status = send_to(r, i, at[part], size[part], counts);
+    free(counts);
+    return status;
+}
+
+/* So many requests are complete. */
+static ls_status wait_for(lsi_replica *r, int n)
+{
+    lsi_arrival *a = &r->arrival;
+    for (; a->done < n; a->done++)
+        LSI_TRY(lsi_domain_wait(&r->domain, &a->requests[a->done]));
+    return LS_OK;
+}
+
+ls_status lsi_handover_weights(lsi_replica *r)
+{
+    lsi_arrival *a = &r->arrival;
+    if (a->lack && !a->n)
+        LSI_TRY(send_all(r));
+    if (a->lack)
+        LSI_TRY(wait_for(r, a->lack));
+    if (atomic_load(&r->vault->head->filled) != LSI_VAULT_ARRIVING)
+        return LS_OK;
+    return lsi_domain_meet(&r->domain);
+}
+
+void lsi_handover_look(lsi_replica *r)
+{
+    lsi_arrival *a = &r->arrival;
+    if (a->done == a->n || a->failed)
+        return;
+    const ls_status status = ls_request_test(&a->requests[a->done]);
+    a->done += status == LS_OK;
+    a->failed = status == LS_IN_PROGRESS ? LS_OK : status;
+}
+
+ls_status lsi_handover_finish(lsi_replica *r)
+{
+    lsi_arrival *a = &r->arrival;
+    if (!a->lack)
+        return LS_OK;
+    if (!a->n)
+        LSI_TRY(send_all(r));
+    if (a->failed) {
+        LSI_TRY(lsi_domain_look(&r->domain));
+        return lsi_fail(a->failed, NULL, "handover", "the state did not arrive");
+    }
+    LSI_TRY(wait_for(r, a->n));
+    lsi_vault_head *head = r->vault->head;
+    if (!a->has[r->domain.index]) {
+        lsi_log(LSI_LOG_INFO, "the state of step %llu from %d hosts in %.3f s",
+                (unsigned long long)atomic_load(&head->steps),
+                a->alone ? 1 : r->domain.count - a->lack, lsi_now() - a->from);
+        atomic_store(&head->filled, LSI_VAULT_FULL);
+        lsi_memory_tell(r, 1);
+    }
+    forget(a);
     return LS_OK;
 }

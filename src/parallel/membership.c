@@ -17,11 +17,12 @@
 static const char what[] = "membership";
 
 static ls_status get_vault(void *arg, const lsi_vault_shape *shape, int make, lsi_vault **out);
+static void tell_whole(void *arg, int whole);
 
 ls_status lsi_member_open(lsi_member *m, const ls_config *config)
 {
     *m = (lsi_member){.config = *config, .gate = -1, .kept = {-1, -1}};
-    m->keeper = (lsi_keeper){.arg = m, .get = get_vault};
+    m->keeper = (lsi_keeper){.arg = m, .get = get_vault, .tell = tell_whole};
     const ls_status status = lsi_gate_find(&m->gate);
     return status == LS_ERR_NOT_FOUND ? LS_OK : status;
 }
@@ -84,7 +85,8 @@ ls_status lsi_member_enter(lsi_member *m)
         return ls_init(&m->config, &m->comm);
     LSI_TRY(say(m, LSI_GATE_HERE, 0, -1));
     do {
-        status = lsi_gate_receive(m->gate, PATIENCE_S, &message);
+        const int is_busy = lsi_vault_stock_touch(&m->stock);
+        status = lsi_gate_receive(m->gate, is_busy ? 0 : PATIENCE_S, &message);
     } while (status == LS_IN_PROGRESS); /* a launcher that dies takes us with it */
     LSI_TRY(status);
     if (message.kind == LSI_GATE_ENTER)
@@ -107,6 +109,7 @@ void lsi_member_close(lsi_member *m)
 {
     lsi_member_leave(m);
     lsi_vault_close(m->vault);
+    lsi_vault_stock_close(&m->stock);
     for (int k = 0; k < LSI_KEPT_COUNT; k++)
         take_kept(m, k, -1);
     if (m->gate >= 0)
@@ -134,19 +137,25 @@ void lsi_member_goes(lsi_member *m)
 
 /* ---- what is kept --------------------------------------------------------------------------- */
 
-/* Ask for what a neighbour has given to the launcher. */
-static ls_status want(lsi_member *m, int which)
+/* Ask the launcher for what it keeps; LS_ERR_NOT_FOUND when that is nothing. */
+static ls_status want(lsi_member *m, int which, double patience_s)
 {
     lsi_gate_message message;
     LSI_TRY(say(m, LSI_GATE_WANT, which, -1));
-    const ls_status status = lsi_gate_receive(m->gate, ANSWER_S, &message);
+    const ls_status status = lsi_gate_receive(m->gate, patience_s, &message);
     if (status == LS_IN_PROGRESS)
-        return lsi_fail(LS_ERR_TIMEOUT, NULL, what, "the launcher has not handed out the state");
+        return lsi_fail(LS_ERR_TIMEOUT, NULL, what, "the launcher has not handed out the %s",
+                        which == LSI_KEPT_STATE ? "state" : "papers");
     LSI_TRY(status);
-    if (message.kind != LSI_GATE_KEPT || message.n_files != 1) {
+    if (message.kind != LSI_GATE_KEPT || message.n_files > 1) {
         lsi_gate_drop(&message, -1);
-        return lsi_fail(LS_ERR_PROTOCOL, NULL, what, "the launcher has no state to hand out");
+        return lsi_fail(LS_ERR_PROTOCOL, NULL, what, "the launcher hands out %u with %d files",
+                        (unsigned)message.kind, message.n_files);
     }
+    m->makes_vault = message.boot.slot == 0 && !(message.kept & 1u << LSI_KEPT_STATE);
+    m->workers = message.boot.size + message.boot.slots;
+    if (message.n_files == 0)
+        return LS_ERR_NOT_FOUND;
     take_kept(m, which, message.files[0]);
     return LS_OK;
 }
@@ -159,16 +168,43 @@ static ls_status get_vault(void *arg, const lsi_vault_shape *shape, int make, ls
         return LS_OK;
     }
     if (m->kept[LSI_KEPT_STATE] < 0 && make) {
-        LSI_TRY(lsi_vault_create(shape, &m->vault));
+        LSI_TRY(lsi_vault_create(shape, &m->stock, &m->vault));
         *out = m->vault;
         return say(m, LSI_GATE_KEEP, LSI_KEPT_STATE, m->vault->fd);
     }
+    lsi_vault_stock_close(&m->stock); /* another one has made it */
     if (m->kept[LSI_KEPT_STATE] < 0)
-        LSI_TRY(want(m, LSI_KEPT_STATE));
+        LSI_TRY(want(m, LSI_KEPT_STATE, ANSWER_S));
     LSI_TRY(lsi_vault_map(m->kept[LSI_KEPT_STATE], shape, &m->vault));
     m->kept[LSI_KEPT_STATE] = -1; /* the vault's now */
     *out = m->vault;
     return LS_OK;
+}
+
+static void tell_whole(void *arg, int whole)
+{
+    const lsi_member *m = arg;
+    /* If it is gone, so are we soon. */
+    (void)say(m, whole ? LSI_GATE_WHOLE : LSI_GATE_SPOILT, LSI_KEPT_STATE, -1);
+}
+
+ls_status lsi_member_tell_data(const lsi_member *m, int has)
+{
+    return m->gate < 0 ? LS_OK : say(m, has ? LSI_GATE_FED : LSI_GATE_HUNGRY, 0, -1);
+}
+
+ls_status lsi_member_ask_papers(lsi_member *m)
+{
+    if (m->gate < 0)
+        return LS_OK;
+    const ls_status status = want(m, LSI_KEPT_PAPERS, PATIENCE_S);
+    return status == LS_ERR_NOT_FOUND ? LS_OK : status;
+}
+
+void lsi_member_expect(lsi_member *m, size_t bytes)
+{
+    if (m->makes_vault)
+        lsi_vault_stock_open(&m->stock, bytes);
 }
 
 ls_status lsi_member_papers(const lsi_member *m, char **text)

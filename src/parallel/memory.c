@@ -105,6 +105,7 @@ static ls_status open_vault(lsi_replica *r, const lsi_replica_setup *setup)
                                    .slots = (uint64_t)keeper->slots,
                                    .slot_bytes = r->slot_bytes};
     int32_t slot = r->slot = keeper->slot;
+    r->keeper = *keeper;
     if (d->member == 0)
         LSI_TRY(keeper->get(keeper->arg, &shape, 1, &r->vault));
     LSI_TRY(lsi_domain_meet(d));
@@ -133,6 +134,12 @@ ls_status lsi_memory_open(lsi_replica *r, const lsi_replica_setup *setup)
         return out_of_memory();
     LSI_TRY(lay_out(r, setup));
     return setup->keeper ? open_vault(r, setup) : open_heap(r);
+}
+
+void lsi_memory_tell(const lsi_replica *r, int whole)
+{
+    if (r->keeper.tell)
+        r->keeper.tell(r->keeper.arg, whole);
 }
 
 void lsi_memory_close(lsi_replica *r)

@@ -1,5 +1,5 @@
 /* The engine's object: memory, and the way of a step. */
-#include "parallel/replica.h"
+#include "parallel/handover.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -84,6 +84,7 @@ void lsi_replica_close(lsi_replica *r)
     free(r->layout.spans);
     free(r->buckets);
     free(r->requests);
+    lsi_handover_close(r);
     free(r->is_ready);
     free(r->params);
     free(r);

@@ -70,6 +70,27 @@ typedef struct lsi_layout {
 /* Rows of sparse parameters: sparse.c. */
 typedef struct lsi_sparse_set lsi_sparse_set;
 
+/* State on its way from the domains that have it to those that lack it: handover.c. */
+typedef struct lsi_arrival {
+    int lack;              /* so many domains; 0: nothing is on its way */
+    int alone;             /* the first that has it sends all */
+    uint8_t *has;          /* [domains] */
+    ls_request **requests; /* [2 lack] weights to each, then the rest to each */
+    int n, done;
+    ls_status failed; /* what a look has found; the text is the group's */
+    double from;
+} lsi_arrival;
+
+/* Who has the vault of a domain. `get` finds it, or makes it if `make` is set; members that do not
+ * make it ask after the one that does has got it. The vault stays the keeper's, who is told by the
+ * first member, in every generation, when the state in it is whole, and before it is spoilt. */
+typedef struct lsi_keeper {
+    void *arg;
+    int slot, slots; /* of this worker, and in all */
+    ls_status (*get)(void *arg, const lsi_vault_shape *shape, int make, lsi_vault **out);
+    void (*tell)(void *arg, int whole); /* NULL: nobody asks */
+} lsi_keeper;
+
 typedef struct lsi_replica {
     lsi_domain domain;
     int shards;
@@ -80,11 +101,12 @@ typedef struct lsi_replica {
     ls_optimizer *optimizer; /* NULL: none; its state lies in the domain */
 
     /* memory of the domain: on a heap, or in a vault */
-    lsi_vault *vault; /* NULL: on a heap, and nothing outlives a failure; borrowed */
-    int slot;         /* of this member in the vault */
-    int *slots;       /* [members] likewise of each */
-    char *mine;       /* this member's: counters, tails, vectors, rows, what can be undone */
-    char **of;        /* [members] likewise of each */
+    lsi_vault *vault;  /* NULL: on a heap, and nothing outlives a failure; borrowed */
+    lsi_keeper keeper; /* of the vault */
+    int slot;          /* of this member in the vault */
+    int *slots;        /* [members] likewise of each */
+    char *mine;        /* this member's: counters, tails, vectors, rows, what can be undone */
+    char **of;         /* [members] likewise of each */
     size_t tail_at, vector_at, vector_bytes, rows_at, undo_at, undo_bytes, slot_bytes;
     int owns_all;   /* of all blocks, whoever the members are: recover.c */
     int room;       /* vectors of a member */
@@ -97,6 +119,8 @@ typedef struct lsi_replica {
     ls_request **requests; /* [n_buckets] leader's */
     lsi_layout layout;
     lsi_sparse_set *sparse; /* NULL: none */
+
+    lsi_arrival arrival; /* leader's */
 
     /* the step under way */
     uint64_t samples;
@@ -115,14 +139,6 @@ typedef struct lsi_replica {
     double exposed;                    /* and how long it had nothing to do but wait for them */
     double *totals;                    /* [tails] of the latest sync */
 } lsi_replica;
-
-/* Who has the vault of a domain. `get` finds it, or makes it if `make` is set; members that do not
- * make it ask after the one that does has got it. The vault stays the keeper's. */
-typedef struct lsi_keeper {
-    void *arg;
-    int slot, slots; /* of this worker, and in all */
-    ls_status (*get)(void *arg, const lsi_vault_shape *shape, int make, lsi_vault **out);
-} lsi_keeper;
 
 typedef struct lsi_replica_setup {
     int shards;
@@ -199,6 +215,8 @@ static inline int lsi_owns_block(const lsi_replica *r, size_t block)
 int lsi_own_run(const lsi_replica *r, size_t *first, size_t *last);
 
 /* memory.c */
+/* Tell the vault's keeper; by one member. */
+void lsi_memory_tell(const lsi_replica *r, int whole);
 /* Of the domain: slots, weights, state. Collective. */
 ls_status lsi_memory_open(lsi_replica *r, const lsi_replica_setup *setup);
 void lsi_memory_close(lsi_replica *r);

@@ -1,6 +1,7 @@
 /* The vault's memory. */
 #include "parallel/vault.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,13 +9,19 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/pages.h"
 #include "base/status.h"
 
 #define MAGIC 0x6c73766175743031u
 #define PAGE ((uint64_t)4096)
-#define HUGE_PAGE ((size_t)2 << 20)
+#define TOUCH (4 * LSI_LARGE_PAGE) /* at a time */
 
 static const char what[] = "memory of the training state";
+
+static int make_file(void)
+{
+    return memfd_create("lockstep-state", MFD_CLOEXEC);
+}
 
 static uint64_t paged(uint64_t bytes)
 {
@@ -24,25 +31,31 @@ static uint64_t paged(uint64_t bytes)
 /* Where the parts lie, and the size of all. */
 static uint64_t lay_out(const lsi_vault_shape *s, uint64_t at[4])
 {
-    at[0] = HUGE_PAGE; /* behind the head: weights */
+    at[0] = LSI_LARGE_PAGE; /* behind the head: weights */
     at[1] = at[0] + paged(s->elements * sizeof(float) + s->state_bytes);
     at[2] = at[1] + 2 * paged(s->buffers * sizeof(float));
-    at[3] = (at[2] + paged(s->runs * sizeof(uint64_t)) + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+    at[3] = (at[2] + paged(s->runs * sizeof(uint64_t)) + LSI_LARGE_PAGE - 1) / LSI_LARGE_PAGE *
+            LSI_LARGE_PAGE;
     return at[3] + s->slots * s->slot_bytes;
 }
 
-static ls_status map(int fd, const lsi_vault_shape *shape, lsi_vault **out)
+/* `stock`: NULL, or one whose file this is. */
+static ls_status map(int fd, const lsi_vault_shape *shape, lsi_vault_stock *stock, lsi_vault **out)
 {
     uint64_t at[4];
     const uint64_t bytes = lay_out(shape, at);
     lsi_vault *v = calloc(1, sizeof *v);
     if (!v)
         return lsi_fail(LS_ERR_NOMEM, NULL, what, "out of memory");
-    char *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
-    if (base == MAP_FAILED) {
+    char *base = lsi_pages_map(fd, bytes);
+    if (base && stock) /* with its pages */
+        base = mremap(stock->base, stock->bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, base);
+    if (!base || base == MAP_FAILED) {
         free(v);
         return lsi_fail_errno(what, "mmap");
     }
+    if (stock)
+        *stock = (lsi_vault_stock){0};
     (void)madvise(base, bytes, MADV_HUGEPAGE); /* best effort */
     *v = (lsi_vault){.fd = fd,
                      .bytes = bytes,
@@ -56,22 +69,61 @@ static ls_status map(int fd, const lsi_vault_shape *shape, lsi_vault **out)
     return LS_OK;
 }
 
-ls_status lsi_vault_create(const lsi_vault_shape *shape, lsi_vault **out)
+void lsi_vault_stock_open(lsi_vault_stock *stock, size_t bytes)
+{
+    lsi_vault_stock_close(stock);
+    const int fd = bytes ? make_file() : -1;
+    if (fd < 0)
+        return;
+    void *base = ftruncate(fd, (off_t)bytes) == 0 ? lsi_pages_map(fd, bytes) : NULL;
+    if (!base) {
+        close(fd);
+        return;
+    }
+    (void)madvise(base, bytes, MADV_HUGEPAGE);
+    *stock = (lsi_vault_stock){.base = base, .bytes = bytes, .fd = fd};
+}
+
+int lsi_vault_stock_touch(lsi_vault_stock *stock)
+{
+    const size_t left = stock->bytes - stock->touched, n = left < TOUCH ? left : TOUCH;
+    if (!n)
+        return 0;
+    lsi_pages_enlarge(stock->base + stock->touched, n);
+    /* Without the memory, or by an old kernel: what is there is what there is. */
+    const int failed = madvise(stock->base + stock->touched, n, MADV_POPULATE_WRITE) != 0;
+    stock->touched = failed && errno != EINTR ? stock->bytes : stock->touched + (failed ? 0 : n);
+    return 1;
+}
+
+void lsi_vault_stock_close(lsi_vault_stock *stock)
+{
+    if (stock->base) {
+        munmap(stock->base, stock->bytes);
+        close(stock->fd);
+    }
+    *stock = (lsi_vault_stock){0};
+}
+
+ls_status lsi_vault_create(const lsi_vault_shape *shape, lsi_vault_stock *stock, lsi_vault **out)
 {
     uint64_t at[4];
-    const int fd = memfd_create("lockstep-state", MFD_CLOEXEC);
+    const int has_stock = stock && stock->base;
+    const int fd = has_stock ? stock->fd : make_file();
     if (fd < 0)
         return lsi_fail_errno(what, "memfd_create");
-    if (ftruncate(fd, (off_t)lay_out(shape, at)) != 0) {
-        lsi_fail_errno(what, "ftruncate");
-        close(fd);
-        return LS_ERR_SYSTEM;
-    }
-    const ls_status status = map(fd, shape, out);
+    ls_status status = LS_OK;
+    if (ftruncate(fd, (off_t)lay_out(shape, at)) != 0)
+        status = lsi_fail_errno(what, "ftruncate");
+    if (status == LS_OK)
+        status = map(fd, shape, has_stock ? stock : NULL, out);
     if (status != LS_OK) {
-        close(fd);
+        if (!has_stock)
+            close(fd);
         return status;
     }
+    if (!has_stock)
+        lsi_pages_enlarge((*out)->head, (*out)->bytes);
     (*out)->head->magic = MAGIC;
     (*out)->head->shape = *shape;
     return LS_OK;
@@ -83,7 +135,7 @@ ls_status lsi_vault_map(int fd, const lsi_vault_shape *shape, lsi_vault **out)
     struct stat info;
     if (fstat(fd, &info) != 0 || (uint64_t)info.st_size != lay_out(shape, at))
         return lsi_fail(LS_ERR_PROTOCOL, NULL, what, "it has another size");
-    LSI_TRY(map(fd, shape, out));
+    LSI_TRY(map(fd, shape, NULL, out));
     if ((*out)->head->magic == MAGIC && !memcmp(&(*out)->head->shape, shape, sizeof *shape))
         return LS_OK;
     (*out)->fd = -1; /* still the caller's */

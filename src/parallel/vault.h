@@ -60,10 +60,17 @@ typedef struct lsi_vault_figures {
     uint64_t workers;
 } lsi_vault_figures;
 
+/* Is there a state? */
+enum lsi_vault_filled {
+    LSI_VAULT_EMPTY,
+    LSI_VAULT_FULL,
+    LSI_VAULT_ARRIVING, /* others have one, and were sending it: handover.c */
+};
+
 typedef struct lsi_vault_head {
     uint64_t magic;
     lsi_vault_shape shape;
-    _Atomic uint32_t filled; /* there is a state */
+    _Atomic uint32_t filled; /* lsi_vault_filled */
     _Atomic uint64_t steps;  /* done */
     double judged_loss;      /* of the latest evaluation that was recorded, */
     _Atomic uint64_t judged; /* and the steps done by then */
@@ -81,8 +88,24 @@ typedef struct lsi_vault {
     char *slots;
 } lsi_vault;
 
-/* A new one, empty. The caller owns it. */
-ls_status lsi_vault_create(const lsi_vault_shape *shape, lsi_vault **out);
+/* Memory for a vault to come, whatever its shape: touching it takes a while (half a step, for a
+ * small batch), so a worker does that while it has nothing else to do. All zeros: there is none. */
+typedef struct lsi_vault_stock {
+    char *base;
+    size_t bytes, touched;
+    int fd;
+} lsi_vault_stock;
+
+/* So many bytes of address space, from the beginning of the vault on. Best effort, as all of it: a
+ * vault is made without a stock as well. */
+void lsi_vault_stock_open(lsi_vault_stock *stock, size_t bytes);
+/* Touch some more of it, for milliseconds; 0 when nothing is left to do. */
+int lsi_vault_stock_touch(lsi_vault_stock *stock);
+void lsi_vault_stock_close(lsi_vault_stock *stock);
+
+/* A new one, empty, in the memory of the stock if there is one (NULL: none), which is used up then.
+ * The caller owns it. */
+ls_status lsi_vault_create(const lsi_vault_shape *shape, lsi_vault_stock *stock, lsi_vault **out);
 /* One that exists; `fd` is taken over on success. LS_ERR_PROTOCOL when it has another shape. */
 ls_status lsi_vault_map(int fd, const lsi_vault_shape *shape, lsi_vault **out);
 /* Unmap. The memory lives on while anybody has its descriptor. Accepts NULL. */

@@ -298,15 +298,7 @@ ls_status lsi_etcd_store_next(lsi_store *store, double timeout_s, lsi_store_even
         if (lsi_now() >= deadline && ++late > LATE_LOOKS)
             return LS_IN_PROGRESS;
     }
-    lsi_store_message m;
-    LSI_TRY(lsi_store_decode(LSI_STORE_SERVER, lsi_buffer_front(&c->events), c->events.used, &m,
-                             &c->shown));
-    memcpy(event->key, m.key, sizeof event->key);
-    event->version = m.version;
-    event->deleted = m.number == 1;
-    event->bytes = m.bytes;
-    event->value = m.value;
-    return LS_OK;
+    return lsi_store_show(&c->events, &c->shown, event);
 }
 
 /* List the keys that begin with `prefix` and are not watched yet, as events; *revision is when. */

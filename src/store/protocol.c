@@ -167,3 +167,15 @@ ls_status lsi_store_decode(lsi_store_sender sender, const uint8_t *data, size_t 
     *frame_bytes = frame;
     return LS_OK;
 }
+
+ls_status lsi_store_show(const lsi_buffer *events, size_t *shown, lsi_store_event *event)
+{
+    lsi_store_message m;
+    LSI_TRY(lsi_store_decode(LSI_STORE_SERVER, lsi_buffer_front(events), events->used, &m, shown));
+    memcpy(event->key, m.key, sizeof event->key);
+    event->version = m.version;
+    event->deleted = m.number == 1;
+    event->bytes = m.bytes;
+    event->value = m.value;
+    return LS_OK;
+}

@@ -81,5 +81,7 @@ ls_status lsi_store_encode(const lsi_store_message *message, lsi_buffer *out);
  * is not complete, LS_ERR_PROTOCOL when it never will be right. */
 ls_status lsi_store_decode(lsi_store_sender sender, const uint8_t *data, size_t bytes,
                            lsi_store_message *message, size_t *frame_bytes);
+/* For clients: the event at the front of a queue of frames, *shown bytes of it. */
+ls_status lsi_store_show(const lsi_buffer *events, size_t *shown, lsi_store_event *event);
 
 #endif

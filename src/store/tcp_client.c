@@ -367,15 +367,7 @@ static ls_status store_next(lsi_store *store, double timeout_s, lsi_store_event 
             return fail_broken(c);
         LSI_TRY(receive_before(c, deadline));
     }
-    lsi_store_message m;
-    LSI_TRY(lsi_store_decode(LSI_STORE_SERVER, lsi_buffer_front(&c->events), c->events.used, &m,
-                             &c->shown));
-    memcpy(event->key, m.key, sizeof event->key);
-    event->version = m.version;
-    event->deleted = m.number == 1;
-    event->bytes = m.bytes;
-    event->value = m.value;
-    return LS_OK;
+    return lsi_store_show(&c->events, &c->shown, event);
 }
 
 static int store_fd(lsi_store *store)

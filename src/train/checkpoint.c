@@ -1,10 +1,11 @@
 /* Saving a checkpoint.
  *
- *     .step-N.tmp/ is made -> files written and synced -> folder synced -> renamed to step-N/ ->
- *     checkpoint/ synced -> older ones removed
+ *     .step-N.RANDOM.tmp/ is made -> files written and synced -> folder synced -> renamed to
+ *     step-N/ -> checkpoint/ synced -> older ones removed
  *
  * 1. Until the rename nothing but the hidden folder has changed; after an error it is removed.
- * 2. A checkpoint of the same step (of a run that went on from an older one) is exchanged for the
+ * 2. Its name is nobody else's: a worker that was given up and wakes up writes into its own.
+ * 3. A checkpoint of the same step (of a run that went on from an older one) is exchanged for the
  *    new one in one system call, where the file system can.
  */
 #include "train/checkpoint.h"
@@ -19,6 +20,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "base/id.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "train/checkpoint_files.h"
@@ -129,12 +131,12 @@ static ls_status make_folder(const char *path)
 
 static ls_status save(const char *parent, const lsi_state *state, lsi_checkpoint *c)
 {
-    char name[48], hidden[LSI_CHECKPOINT_PATH];
+    char id[LSI_ID_BYTES], name[48], hidden[LSI_CHECKPOINT_PATH];
     snprintf(name, sizeof name, "step-%08" PRIu64, state->step);
     LSI_TRY(lsi_run_path(parent, name, c->folder));
-    snprintf(name, sizeof name, ".step-%08" PRIu64 ".tmp", state->step);
+    LSI_TRY(lsi_id_make(id));
+    snprintf(name, sizeof name, ".step-%08" PRIu64 ".%.8s.tmp", state->step, id);
     LSI_TRY(lsi_run_path(parent, name, hidden));
-    LSI_TRY(lsi_folder_remove(hidden));
     LSI_TRY(make_folder(hidden));
     ls_status status = write_files(hidden, state, c);
     if (status == LS_OK)

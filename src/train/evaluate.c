@@ -1,4 +1,4 @@
-/* Loss and accuracy on held-out data, each worker a part.
+/* Loss and accuracy on held-out data, each worker that has it a part.
  *
  * The data is cut into chunks of the graph's batch, whatever the number of workers; each chunk's
  * sums are computed by one of them, and all are added up in the order of the chunks by everyone. So
@@ -83,21 +83,21 @@ static ls_status run_chunk(ls_graph *graph, const judge *j, size_t count, double
 }
 
 ls_status lsi_evaluate(ls_comm *comm, ls_graph *graph, const lsi_fields *fields,
-                       const ls_dataset *data, uint64_t most, lsi_evaluation *out)
+                       const lsi_exam *exam, lsi_evaluation *out)
 {
     const double from = lsi_now();
-    const uint64_t all = ls_dataset_count(data), samples = most && most < all ? most : all;
+    const uint64_t samples = exam->most && exam->most < exam->samples ? exam->most : exam->samples;
     const size_t chunk = ls_tensor_dims(ls_graph_input(graph, 0))[0];
     const size_t chunks = (size_t)((samples + chunk - 1) / chunk);
     const judge j = find_judge(graph, fields);
-    const size_t workers = (size_t)ls_comm_size(comm), worker = (size_t)ls_comm_rank(comm);
+    const size_t of = (size_t)exam->of, place = (size_t)(exam->place < 0 ? 0 : exam->place);
+    const size_t end = exam->place < 0 ? 0 : chunks * (place + 1) / of;
     double *sums = calloc(chunks * SUMS + 1, sizeof *sums), total[SUMS] = {0};
     ls_status status = sums ? LS_OK : lsi_fail(LS_ERR_NOMEM, NULL, "evaluation", "out of memory");
-    for (size_t c = chunks * worker / workers;
-         status == LS_OK && c < chunks * (worker + 1) / workers; c++) {
+    for (size_t c = chunks * place / of; status == LS_OK && c < end; c++) {
         const uint64_t first = (uint64_t)c * chunk;
         const size_t n = samples - first < chunk ? (size_t)(samples - first) : chunk;
-        status = read_samples(fields, data, first, n);
+        status = read_samples(fields, exam->data, first, n);
         if (status == LS_OK)
             status = run_chunk(graph, &j, n, sums + c * SUMS);
     }

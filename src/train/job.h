@@ -16,7 +16,8 @@ typedef struct lsi_train_job {
     int n_settings;          /* over those: in the order given, */
     const char *keys[LSI_JOB_SETTINGS]; /* "train.batch"; NULL: the value is "train.batch=96" */
     const char *values[LSI_JOB_SETTINGS];
-    const char *data_path; /* where the data lies on this host; NULL: where worker 0 says */
+    const char *data_path; /* where the data lies on this host, and must; NULL: where worker 0
+                              says, and if there is none, others lend it */
     int quiet, json;
 } lsi_train_job;
 

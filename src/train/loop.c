@@ -44,11 +44,15 @@ static ls_status evaluate(lsi_trainer *t)
 {
     const uint64_t done = lsi_engine_steps(t->engine);
     lsi_evaluation found;
-    if (!t->held)
+    if (!t->facts.held || !t->sources)
         return LS_OK;
     lsi_life_step(lsi_domain_life(&lsi_engine_replica(t->engine)->domain), 0);
-    const uint64_t most = t->config.eval.batches * t->config.train.batch;
-    LSI_TRY(lsi_evaluate(t->comm, t->graph, &t->fields, t->held, most, &found));
+    const lsi_exam exam = {.data = t->held,
+                           .samples = t->facts.held,
+                           .most = t->config.eval.batches * t->config.train.batch,
+                           .place = lsi_source_place(t),
+                           .of = t->sources};
+    LSI_TRY(lsi_evaluate(t->comm, t->graph, &t->fields, &exam, &found));
     LSI_TRY(lsi_record_eval(t, &found));
     const lsi_replica *r = lsi_engine_replica(t->engine);
     if (r->vault && r->domain.member == 0) {
@@ -64,8 +68,9 @@ static lsi_host_rank *life(const lsi_trainer *t)
 }
 
 /* What this worker, or its launcher, wants to follow the step. */
-static void ask(lsi_trainer *t)
+void lsi_trainer_ask(void *trainer)
 {
+    lsi_trainer *t = trainer;
     const unsigned wish = lsi_member_wish(t->member);
     const int leaves = asked_by && lsi_member_lasts(t->member) && t->workers > 1;
     if (wish & LSI_WISH_STOP || (asked_by && !leaves))
@@ -80,7 +85,6 @@ static ls_status step(lsi_trainer *t, int *change)
     uint64_t epoch, place;
     const uint64_t samples = lsi_batch_of(t, number, &epoch, &place);
     lsi_step_result result;
-    ask(t);
     lsi_life_say(life(t), "loading data", NULL);
     LSI_TRY(lsi_feed_take(t, number));
     LSI_TRY(lsi_engine_step(t->engine, samples, lsi_feed_fill, t, &result));
@@ -174,9 +178,25 @@ static ls_status make_up(lsi_trainer *t)
     return after_step(t, (uint64_t)judged == done);
 }
 
+/* Nobody can go on, and the work was saved. */
+static ls_status starved(lsi_trainer *t)
+{
+    t->all_failed = 1;
+    const ls_status status =
+        lsi_fail(LS_ERR_NOT_FOUND,
+                 t->dir ? "go on with --resume on a host that has it" : "--out keeps the work",
+                 "training", "no worker that has the data is left; after step %llu %s%s",
+                 (unsigned long long)lsi_engine_steps(t->engine),
+                 t->dir ? "the work was saved to " : "nothing was kept",
+                 t->dir ? lsi_run_dir_path(t->dir) : "");
+    return t->worker == 0 ? status : lsi_fail_text(status, "");
+}
+
 /* The steps of a generation. *change: another one is to follow, with the work undone. */
 static ls_status loop(lsi_trainer *t, int *change)
 {
+    const int starves = !t->sources && !t->stop;
+    t->stop |= starves;
     LSI_TRY(make_up(t));
     while (lsi_engine_steps(t->engine) < t->total && !t->stop && !*change) {
         LSI_TRY(step(t, change));
@@ -191,6 +211,8 @@ static ls_status loop(lsi_trainer *t, int *change)
         LSI_TRY(evaluate(t));
     LSI_TRY(lsi_succeed_together(t, save_now(t, 1)));
     LSI_TRY(lsi_succeed_together(t, tell_done(t)));
+    if (starves)
+        return starved(t);
     lsi_member_done(t->member);
     return LS_OK;
 }
@@ -236,9 +258,10 @@ ls_status lsi_train_work(const lsi_train_job *job, lsi_member *member, int *inte
     t->job = job;
     t->member = member;
     watch_signals();
-    ls_status status;
-    while ((status = generation(t, &again)) == LS_OK && again)
-        lsi_trainer_leave(t);
+    ls_status status = lsi_trainer_prepare(t);
+    if (status == LS_OK)
+        while ((status = generation(t, &again)) == LS_OK && again)
+            lsi_trainer_leave(t);
     *interrupted = t->stop ? (asked_by ? asked_by : SIGINT) : 0;
     char text[LSI_ERROR_MAX]; /* what fails while everything is closed says less */
     snprintf(text, sizeof text, "%s", ls_last_error());

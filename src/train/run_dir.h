@@ -14,9 +14,10 @@
 
 #include <stdint.h>
 
+#include "base/id.h"
 #include <lockstep/status.h>
 
-#define LSI_RUN_ID 33 /* with the final 0 */
+#define LSI_RUN_ID LSI_ID_BYTES
 
 typedef struct lsi_run_dir lsi_run_dir;
 

@@ -167,8 +167,12 @@ ls_status lsi_saved_evaluate(ls_comm *comm, const lsi_evaluate_job *job, lsi_eva
     ls_status status = agree(comm, open_both(job, &s, &data));
     if (status == LS_OK) {
         const uint64_t batches = job->batches == LSI_UNSET ? s->config.eval.batches : job->batches;
-        status =
-            lsi_evaluate(comm, s->graph, &s->fields, data, batches * s->config.train.batch, out);
+        const lsi_exam exam = {.data = data,
+                               .samples = ls_dataset_count(data),
+                               .most = batches * s->config.train.batch,
+                               .place = ls_comm_rank(comm),
+                               .of = ls_comm_size(comm)};
+        status = lsi_evaluate(comm, s->graph, &s->fields, &exam, out);
     }
     if (status == LS_OK) {
         *checkpoint = s->checkpoint;

@@ -5,12 +5,12 @@
 #include "train/saver.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/status.h"
+#include "base/thread.h"
 
 #define WHAT "saver"
 
@@ -97,14 +97,9 @@ static void release(lsi_saver *s)
     free(s);
 }
 
-/* With all signals blocked: they are for whoever trains. */
 static ls_status start_thread(lsi_saver *s)
 {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    const int code = pthread_create(&s->thread, NULL, write_copies, s);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    const int code = lsi_thread_start(&s->thread, write_copies, s);
     return code ? lsi_fail(LS_ERR_SYSTEM, NULL, WHAT, "no thread: %s", strerror(code)) : LS_OK;
 }
 

@@ -6,13 +6,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
+#include "base/id.h"
 #include "base/status.h"
 #include "train/saved.h"
 #include "train/trainer.h"
 
-#define RUN "# run "
 #define TEXT_MAX ((int64_t)1 << 20)
 
 /* ---- the configuration ---------------------------------------------------------------------- */
@@ -104,52 +103,10 @@ static ls_status set_out(lsi_trainer *t, const char *path)
     return t->out ? LS_OK : lsi_fail(LS_ERR_NOMEM, NULL, "training", "out of memory");
 }
 
-/* The papers: what the run is, in a form that config_ini.c reads; the first two lines are ours. */
-static ls_status write_papers(lsi_trainer *t, char **text)
-{
-    char *config;
-    LSI_TRY(lsi_train_config_print(&t->config, &config));
-    const int n =
-        asprintf(text, LSI_PAPERS_OUT "%s\n" RUN "%s\n%s", t->out ? t->out : "", t->id, config);
-    free(config);
-    return n >= 0 ? LS_OK : lsi_fail(LS_ERR_NOMEM, NULL, "training", "out of memory");
-}
-
-static ls_status read_papers(lsi_trainer *t, const char *text)
-{
-    const size_t head = strlen(LSI_PAPERS_OUT), line = strcspn(text, "\n");
-    const char *run = text + line + strlen("\n" RUN);
-    if (strncmp(text, LSI_PAPERS_OUT, head) != 0 ||
-        strncmp(text + line, "\n" RUN, strlen("\n" RUN)) != 0)
-        return lsi_fail(LS_ERR_PROTOCOL, NULL, "training", "the run's papers make no sense");
-    LSI_TRY(lsi_train_config_init(&t->config, NULL));
-    LSI_TRY(lsi_train_config_read_text(&t->config, "the run's configuration", text, strlen(text)));
-    LSI_TRY(lsi_train_config_settle(&t->config));
-    if (line > head) {
-        free(t->out);
-        t->out = strndup(text + head, line - head);
-        if (!t->out)
-            return lsi_fail(LS_ERR_NOMEM, NULL, "training", "out of memory");
-    }
-    snprintf(t->id, sizeof t->id, "%.*s", (int)strcspn(run, "\n"), run);
-    t->configured = 1;
-    return LS_OK;
-}
-
-static ls_status make_id(char id[LSI_RUN_ID])
-{
-    uint64_t random[2];
-    if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random)
-        return lsi_fail_errno("training", "getrandom");
-    snprintf(id, LSI_RUN_ID, "%016llx%016llx", (unsigned long long)random[0],
-             (unsigned long long)random[1]);
-    return LS_OK;
-}
-
 /* Worker 0: what the run is, and where it is kept. */
 static ls_status decide(lsi_trainer *t, char **text)
 {
-    LSI_TRY(make_id(t->id));
+    LSI_TRY(lsi_id_make(t->id));
     LSI_TRY(lsi_train_job_config(t->job, &t->config));
     if ((uint64_t)t->workers > t->config.train.shards) /* of all hosts: nobody knew before */
         return lsi_fail(LS_ERR_CONFIG, "fewer of them, or more --shards: which changes the result",
@@ -171,7 +128,7 @@ static ls_status decide(lsi_trainer *t, char **text)
     if (t->dir)
         LSI_TRY(lsi_run_dir_sign(t->dir, t->id, t->member->generation));
     t->configured = t->decided = 1;
-    return write_papers(t, text);
+    return lsi_papers_write(t, text);
 }
 
 /* Another worker has failed, and says why: the same status, without a text. */
@@ -199,7 +156,7 @@ static ls_status share_papers(lsi_trainer *t, int from)
     char *text = NULL;
     ls_status mine = LS_OK;
     if (t->worker == from)
-        mine = t->configured ? write_papers(t, &text) : decide(t, &text);
+        mine = t->configured ? lsi_papers_write(t, &text) : decide(t, &text);
     int64_t length = text ? (int64_t)strlen(text) : (int64_t)mine;
     ls_status status = ls_broadcast(t->comm, &length, 1, LS_I64, from);
     if (mine != LS_OK || status != LS_OK) {
@@ -216,9 +173,18 @@ static ls_status share_papers(lsi_trainer *t, int from)
         return lsi_fail(LS_ERR_NOMEM, NULL, "training", "out of memory");
     status = ls_broadcast(t->comm, text, (size_t)length, LS_U8, from);
     if (status == LS_OK && !t->configured)
-        status = read_papers(t, text);
-    if (status == LS_OK)
-        status = lsi_member_keep_papers(t->member, text);
+        status = lsi_papers_read(t, text);
+    free(text);
+    return status;
+}
+
+/* Those that the launcher has, if it has any. */
+static ls_status look_at_papers(lsi_trainer *t)
+{
+    char *text = NULL;
+    if (!t->configured)
+        LSI_TRY(lsi_member_papers(t->member, &text));
+    const ls_status status = text ? lsi_papers_read(t, text) : LS_OK;
     free(text);
     return status;
 }
@@ -228,11 +194,7 @@ static ls_status share_papers(lsi_trainer *t, int from)
 static ls_status agree(lsi_trainer *t)
 {
     enum { KNOWS = 1, STOPS = 2 };
-    char *text = NULL;
-    if (!t->configured)
-        LSI_TRY(lsi_member_papers(t->member, &text));
-    ls_status status = text ? read_papers(t, text) : LS_OK;
-    free(text);
+    ls_status status = look_at_papers(t);
     int32_t *all = calloc((size_t)t->workers, sizeof *all), from = 0;
     if (status == LS_OK && !all)
         status = lsi_fail(LS_ERR_NOMEM, NULL, "training", "out of memory");
@@ -250,7 +212,7 @@ static ls_status agree(lsi_trainer *t)
     return status == LS_OK && known < t->workers ? share_papers(t, from) : status;
 }
 
-/* ---- data and model ------------------------------------------------------------------------- */
+/* ---- model and engine ---------------------------------------------------------------------- */
 
 ls_status lsi_fields_of(ls_graph *graph, lsi_fields *fields)
 {
@@ -276,37 +238,6 @@ ls_status lsi_fields_of(ls_graph *graph, lsi_fields *fields)
     return LS_OK;
 }
 
-static ls_status open_set(lsi_trainer *t, int validation, ls_dataset **out)
-{
-    ls_data_config config = LS_DATA_CONFIG_INIT;
-    lsi_train_config_data(&t->config, validation, &config);
-    if (t->job->data_path)
-        config.path = t->job->data_path;
-    LSI_TRY(ls_dataset_open(&config, out));
-    return ls_dataset_bind(*out, t->fields.of, t->fields.n);
-}
-
-static ls_status open_data(lsi_trainer *t)
-{
-    LSI_TRY(open_set(t, 0, &t->train));
-    t->count = ls_dataset_count(t->train);
-    if (!t->count)
-        return lsi_fail(LS_ERR_CONFIG, "more data, or a smaller model.context", "data",
-                        "there is not one sample to train on");
-    if (t->config.train.batch > t->count)
-        return lsi_fail(LS_ERR_CONFIG, "a smaller --batch", "train.batch",
-                        "%llu, and there are %llu samples",
-                        (unsigned long long)t->config.train.batch, (unsigned long long)t->count);
-    t->per_epoch = (t->count + t->config.train.batch - 1) / t->config.train.batch;
-    LSI_TRY(lsi_train_config_total(&t->config, t->count, &t->total));
-    LSI_TRY(open_set(t, 1, &t->held));
-    if (ls_dataset_count(t->held) == 0) {
-        ls_dataset_close(t->held);
-        t->held = NULL;
-    }
-    return LS_OK;
-}
-
 static ls_status make_graph(void *trainer, ls_graph **out)
 {
     lsi_trainer *t = trainer;
@@ -320,33 +251,57 @@ static ls_status make_graph(void *trainer, ls_graph **out)
     return status;
 }
 
+static lsi_engine_config engine_config(lsi_trainer *t)
+{
+    return (lsi_engine_config){.shards = (int)t->config.train.shards,
+                               .batch = t->config.train.batch,
+                               .micro_batch = (size_t)t->config.train.micro_batch,
+                               .optimizer = &t->optim,
+                               .another = make_graph,
+                               .another_arg = t,
+                               .weights = t->powers,
+                               .ask = lsi_trainer_ask,
+                               .ask_arg = t,
+                               .keeper = lsi_member_lasts(t->member) ? &t->member->keeper : NULL};
+}
+
 /* What may fail on one host alone. It is done once. */
 static ls_status open_parts(lsi_trainer *t)
 {
     if (t->graph)
         return LS_OK;
+    const lsi_engine_config config = engine_config(t);
+    t->graph_batch = lsi_engine_graph_batch(&config);
     LSI_TRY(make_graph(t, &t->graph));
     LSI_TRY(lsi_fields_of(t->graph, &t->fields));
-    LSI_TRY(open_data(t));
-    t->optim = (ls_optim_config)LS_OPTIM_CONFIG_INIT;
-    return lsi_train_config_optim(&t->config, t->total, &t->optim);
+    return lsi_source_open(t);
 }
 
 static ls_status open_engine(lsi_trainer *t)
 {
-    lsi_engine_config config = {.shards = (int)t->config.train.shards,
-                                .batch = t->config.train.batch,
-                                .micro_batch = (size_t)t->config.train.micro_batch,
-                                .optimizer = &t->optim,
-                                .another = make_graph,
-                                .another_arg = t,
-                                .weights = t->powers,
-                                .keeper = lsi_member_lasts(t->member) ? &t->member->keeper : NULL};
-    t->graph_batch = lsi_engine_graph_batch(&config);
+    const lsi_engine_config config = engine_config(t);
     LSI_TRY(lsi_succeed_together(t, open_parts(t)));
+    LSI_TRY(lsi_source_agree(t));
+    LSI_TRY(lsi_papers_keep(t));
     LSI_TRY(lsi_engine_open(t->comm, t->graph, &config, &t->engine));
     ls_comm *leaders = lsi_engine_replica(t->engine)->domain.leaders;
     return leaders ? ls_comm_select(leaders, "allreduce", t->config.train.reduce) : LS_OK;
+}
+
+ls_status lsi_trainer_prepare(lsi_trainer *t)
+{
+    LSI_TRY(lsi_member_ask_papers(t->member));
+    LSI_TRY(look_at_papers(t));
+    if (!t->configured)
+        return LS_OK;
+    size_t bytes = 0;
+    LSI_TRY(open_parts(t));
+    if (!t->per_epoch) /* nothing is known of the data yet */
+        return LS_OK;
+    const lsi_engine_config config = engine_config(t);
+    LSI_TRY(lsi_engine_foresee(t->graph, &config, t->member->workers, &bytes));
+    lsi_member_expect(t->member, bytes);
+    return LS_OK;
 }
 
 /* ---- going on ------------------------------------------------------------------------------- */
@@ -403,14 +358,15 @@ ls_status lsi_trainer_enter(lsi_trainer *t)
 
 void lsi_trainer_leave(lsi_trainer *t)
 {
-    ls_loader_destroy(t->loader);
-    t->loader = NULL;
     lsi_engine_close(t->engine);
     t->engine = NULL;
     free(t->powers);
     t->powers = NULL;
     lsi_member_leave(t->member);
     t->comm = NULL;
+    lsi_feed_close(t);
+    free(t->has);
+    t->has = NULL;
 }
 
 void lsi_trainer_close(lsi_trainer *t)

@@ -1,7 +1,10 @@
 /* A worker of a training run: what the files of the loop share.
  *
  *     setup     worker 0 decides on the configuration and tells the others; data, model, engine
- *     feed      the worker's part of each batch, read ahead, into the inputs of its graph
+ *     papers    the same as text, for those who come later
+ *     source    the data: what this worker has of it, who has it
+ *     feed      the worker's part of each batch, read ahead or lent, into the inputs of its graph
+ *     lend      samples for workers that have no data
  *     evaluate  the held-out data, each worker a part
  *     record    worker 0: run directory, metrics, checkpoints, what the user sees
  *     loop      the steps, in one generation after the other
@@ -20,22 +23,14 @@
 #include "parallel/engine.h"
 #include "train/checkpoint.h"
 #include "train/config.h"
+#include "train/facts.h"
 #include "train/job.h"
+#include "train/lend.h"
 #include "train/metrics.h"
 #include "train/progress.h"
 #include "train/run_dir.h"
 #include "train/saver.h"
 #include "train/tensorboard.h"
-
-#define LSI_FIELDS_MAX 8
-
-/* What goes into the graph: its inputs, as data and graph see them. */
-typedef struct lsi_fields {
-    int n;
-    ls_data_field of[LSI_FIELDS_MAX];
-    size_t bytes[LSI_FIELDS_MAX]; /* of a sample */
-    void *memory[LSI_FIELDS_MAX]; /* in the graph */
-} lsi_fields;
 
 typedef struct lsi_trainer {
     const lsi_train_job *job;
@@ -46,8 +41,10 @@ typedef struct lsi_trainer {
     ls_comm *comm;
     int worker, workers;
     lsi_engine *engine;
-    ls_loader *loader;
-    uint64_t asked; /* the next step to ask the loader for */
+    uint8_t *has; /* [workers] who has the data, */
+    int sources;  /* and how many they are */
+    lsi_reader reader;
+    lsi_lend lend;
     const void *taken[LSI_FIELDS_MAX];
     int stop;                /* somebody wants the run to end */
     int32_t *powers;         /* [workers] what each can do; NULL: all the same */
@@ -60,7 +57,10 @@ typedef struct lsi_trainer {
     char id[LSI_RUN_ID];     /* no other run has it */
     lsi_train_config config;
     ls_optim_config optim;
-    ls_dataset *train, *held; /* held: NULL when nothing is held out */
+    int lacks;                /* there is no data here: others lend it */
+    ls_dataset *train, *held; /* NULL then; held: also when nothing is held out */
+    int known;                /* the facts are those of the run, */
+    lsi_facts facts;          /* not only those of the data here */
     uint64_t count, per_epoch, total;
     ls_graph *graph;
     size_t graph_batch;
@@ -93,7 +93,13 @@ ls_status lsi_balance_open(lsi_trainer *t);
 /* A step has been done; 1: enough is known for a better division. */
 int lsi_balance_step(lsi_trainer *t, const lsi_step_result *result, uint64_t samples);
 
+/* loop.c: what this worker, or its launcher, wants to follow the step. */
+void lsi_trainer_ask(void *trainer);
+
 /* setup.c */
+/* Before the first generation: what can be made without the others, if it is known what the run
+ * is. They do not wait for it, and what fails here does not concern them. */
+ls_status lsi_trainer_prepare(lsi_trainer *t);
 /* The generation that the member is in: configuration, data and model if they are not there yet,
  * engine, feed, record. Collective. */
 ls_status lsi_trainer_enter(lsi_trainer *t);
@@ -103,20 +109,67 @@ void lsi_trainer_close(lsi_trainer *t);
 /* Has everybody succeeded? An error otherwise; of those who have failed, the first has a text to
  * tell. Collective. */
 ls_status lsi_succeed_together(lsi_trainer *t, ls_status mine);
-/* A graph's inputs as fields. LS_ERR_UNSUPPORTED: more than LSI_FIELDS_MAX. */
-ls_status lsi_fields_of(ls_graph *graph, lsi_fields *fields);
+
+/* papers.c */
+/* What the run is, as text; the caller frees it. */
+ls_status lsi_papers_write(const lsi_trainer *t, char **text);
+/* LS_ERR_PROTOCOL, or an error of the configuration: t->configured is not set. */
+ls_status lsi_papers_read(lsi_trainer *t, const char *text);
+/* For those who come later, unless that was done. */
+ls_status lsi_papers_keep(lsi_trainer *t);
+
+/* source.c */
+/* Open the data, or find that there is none here (t->lacks). LS_ERR_INVALID: it is not the run's.
+ * Once; needs the fields. */
+ls_status lsi_source_open(lsi_trainer *t);
+/* What the run's data must be, if that was not known, and who has it. Collective. */
+ls_status lsi_source_agree(lsi_trainer *t);
+/* This worker's place among those who have it; -1: it has not. */
+int lsi_source_place(const lsi_trainer *t);
 
 /* feed.c */
 /* Samples of the batch of a step, its epoch and the place of the first. */
 uint64_t lsi_batch_of(const lsi_trainer *t, uint64_t step, uint64_t *epoch, uint64_t *place);
+/* Samples of a worker's part of it, and the place of the first; the most that there are in a step,
+ * at least 1. */
+size_t lsi_part_of(const lsi_trainer *t, int worker, uint64_t step, uint64_t *epoch,
+                   uint64_t *place);
+size_t lsi_part_most(const lsi_trainer *t, int worker);
+/* Read the parts of a worker ahead, from a step on. */
+ls_status lsi_reader_open(const lsi_trainer *t, int worker, uint64_t first_step, lsi_reader *r);
+void lsi_reader_close(lsi_reader *r);
+/* Its *n samples of `step`, which follows the one before; valid until the next are taken. */
+ls_status lsi_reader_take(const lsi_trainer *t, lsi_reader *r, uint64_t step, const void **fields,
+                          size_t *n);
 ls_status lsi_feed_open(lsi_trainer *t, uint64_t first_step);
 /* The data of `step`, which follows the one before; then lsi_feed_fill hands it to the engine. */
 ls_status lsi_feed_take(lsi_trainer *t, uint64_t step);
 ls_status lsi_feed_fill(void *trainer, ls_graph *graph, uint64_t first, size_t count);
 
-/* evaluate.c: over at most `most` samples (0: all) of `data`. Collective. */
+/* After the generation was left: nobody writes to its memory, or reads from it, any more. */
+void lsi_feed_close(lsi_trainer *t);
+
+/* lend.c */
+/* From a step on. Provider and customer, whichever this worker is. */
+ls_status lsi_lend_open(lsi_trainer *t, uint64_t first_step);
+void lsi_lend_close(lsi_trainer *t);
+/* To all customers: the samples of `step`, which follows the one before. */
+ls_status lsi_lend_send(lsi_trainer *t, uint64_t step);
+/* From the provider: t->taken. */
+ls_status lsi_lend_take(lsi_trainer *t, uint64_t step);
+/* Drive what is under way. */
+void lsi_lend_look(lsi_trainer *t);
+
+/* evaluate.c */
+typedef struct lsi_exam {
+    const ls_dataset *data; /* NULL: this worker has none */
+    uint64_t samples;       /* of it, */
+    uint64_t most;          /* but not more than these; 0: all */
+    int place, of;          /* this worker among those who have it, -1: it has not; their number */
+} lsi_exam;
+/* Collective. */
 ls_status lsi_evaluate(ls_comm *comm, ls_graph *graph, const lsi_fields *fields,
-                       const ls_dataset *data, uint64_t most, lsi_evaluation *out);
+                       const lsi_exam *exam, lsi_evaluation *out);
 
 /* record.c: nothing happens on other workers than 0. */
 /* Go on recording, or begin to. */

@@ -13,10 +13,11 @@
 #include "launch/decide.h"
 #include "launch/seat.h"
 
-enum { NOTHING, CHANGE, FORM, WAIT, LOOK, END };
+enum { NOTHING, CHANGE, STOP, FORM, WAIT, LOOK, END };
 
 /* What the council knows, and what follows. Seats: "ID:GENERATION:READY:BUSY", with an "L" behind
- * it for one that leaves. `table`: as the store has it, NULL: no generation yet. */
+ * it for one that leaves, ":STATE:BROUGHT" if it has any, an "F" for one that has the data, an "H"
+ * when those who wait there lack it. `table`: as the store has it, NULL: no generation yet. */
 typedef struct situation {
     const char *name;
     int generation;
@@ -135,6 +136,61 @@ static const situation cases[] = {
     {"a minority does not stop in order", 1, "0 3:1 4:1 5:1", "5:1:1:0", .stop = 1,
      .decision = LOOK},
 
+    /* who has the state */
+    {"all bring it", 2, "0 3:1 4:1", "3:2:1:0:2:2 4:2:1:0:2:2", .decision = FORM,
+     .out = "0 3:1 4:1"},
+    {"one brings it", 2, "0 3:1 4:1", "3:2:1:0:0:0 4:2:1:0:2:2", .decision = FORM,
+     .out = "0 3:1 4:1"},
+    {"its worker is being replaced", 2, "0 3:1 4:1", "3:2:0:0:2:0 4:2:1:0:0:0", .decision = WAIT,
+     .why = "host 3"},
+    {"and here again", 2, "0 3:1 4:1", "3:2:1:0:2:2 4:2:1:0:0:0", .decision = FORM,
+     .out = "0 3:1 4:1"},
+    {"an older one is no help", 5, "0 3:1 4:1", "3:5:0:0:5:0 4:5:1:0:3:3", .decision = WAIT,
+     .why = "host 3"},
+    {"the worker that waits lacks it", 2, "0 3:2 4:1", "3:2:1:0:2:0 4:2:1:0:0:0", .decision = WAIT,
+     .why = "host 3"},
+    {"not for ever", 2, "0 3:1 4:1", "3:2:0:0:2:0 4:2:1:0:0:0", .waited = 601, .decision = FORM,
+     .out = "0 4:1"},
+    {"nobody keeps it any more", 2, "0 3:1 4:1 5:1", "4:2:1:0:0:0 5:2:1:0:0:0", .decision = FORM,
+     .out = "0 4:1 5:1"},
+    {"who leaves is not waited for", 2, "0 3:1 4:1", "3:2:1:0L:2:2 4:2:1:0:2:2", .decision = FORM,
+     .out = "0 4:1"},
+    {"but hands it over", 2, "0 3:1 4:1", "3:2:1:0L:2:2 4:2:1:0:0:0", .decision = FORM,
+     .out = "0 3:1 4:1"},
+    {"if it still can", 2, "0 3:1 4:1", "3:2:0:0L:2:0 4:2:1:0:0:0", .decision = FORM,
+     .out = "0 4:1"},
+    {"all leave: at once", 2, "0 3:1 4:1", "3:2:0:1L:2:0 4:2:0:1L:2:0", .decision = STOP},
+    {"of those who are left", 2, "0 3:1 4:1 5:1", "3:2:0:1L:2:0 4:2:0:1L:2:0", .decision = STOP},
+    {"but not a minority", 2, "0 3:1 4:1 5:1", "4:2:1:0L:2:2", .decision = LOOK},
+    {"nor one without a seat", 2, "0 3:1", "", .decision = LOOK},
+    {"from the gate", 2, "0 3:1 4:1", "3:2:1:0L:2:2 4:2:1:0L:2:2", .stop = 1, .decision = FORM,
+     .out = "1 3:1 4:1"},
+    {"one has gone home already", 2, "0 3:1 4:1", "3:2:0:0L:2:0 4:2:1:0L:2:2", .stop = 1,
+     .decision = FORM, .out = "1 4:1"},
+    {"all have gone home", 2, "0 3:1 4:1", "3:2:0:0L:2:0 4:2:0:0L:2:0", .stop = 1, .decision = END,
+     .why = "all were asked to go"},
+    {"nor to be stopped without it", 2, "0 3:1 4:1", "3:2:0:0:2:0 4:2:1:0:0:0", .stop = 1,
+     .decision = WAIT},
+
+    /* who has the data */
+    {"all have it", 2, "0 3:1 4:1", "3:2:1:0F 4:2:1:0F", .decision = FORM, .out = "0 3:1 4:1"},
+    {"one has it", 2, "0 3:1 4:1", "3:2:1:0F 4:2:1:0H", .decision = FORM, .out = "0 3:1 4:1"},
+    {"nobody has said yet", 2, "0 3:1 4:1", "3:2:1:0 4:2:1:0H", .decision = FORM,
+     .out = "0 3:1 4:1"},
+    {"its reader is being replaced", 2, "0 3:1 4:1", "3:2:0:0F 4:2:1:0H", .decision = WAIT,
+     .why = "host 3, which has the data"},
+    {"but not for ever", 2, "0 3:1 4:1", "3:2:0:0F 4:2:1:0H", .waited = 601, .decision = FORM,
+     .out = "0 4:1"},
+    {"nor is who leaves", 2, "0 3:1 4:1", "3:2:1:0LF 4:2:1:0H", .decision = FORM, .out = "0 4:1"},
+    {"nor to stop", 2, "0 3:1 4:1", "3:2:0:0F 4:2:1:0H", .stop = 1, .decision = FORM,
+     .out = "1 4:1"},
+    {"nobody has it any more", 2, "0 3:1 4:1 5:1", "4:2:1:0H 5:2:1:0H", .decision = FORM,
+     .out = "0 4:1 5:1"},
+    {"who lacks it is spared", 2, "0 3:2 4:1", "3:2:2:0H 4:2:1:0F", .most = 2, .decision = FORM,
+     .out = "0 3:1 4:1"},
+    {"none of whom is needed", 2, "0 3:2 4:1", "3:2:2:0H 4:2:2:0F", .most = 2, .decision = FORM,
+     .out = "0 4:2"},
+
     /* on another store, where the others have still to come */
     {"late ones", 1, "0 3:1 4:1 5:1 6:1 7:1", "4:1:1:0 5:1:1:0 6:1:1:0", .moved = 1,
      .waited = LSI_COUNCIL_LATE_S / 2, .decision = WAIT},
@@ -156,15 +212,24 @@ static void read_seats(lsi_council *c, const char *text)
         s.ready = (int)strtol(at + 1, &at, 10);
         s.busy = (int)strtol(at + 1, &at, 10);
         s.leaving = *at == 'L';
+        at += s.leaving;
+        if (*at == ':') {
+            s.state = strtoull(at + 1, &at, 10);
+            s.brought = strtoull(at + 1, &at, 10);
+        }
+        s.fed = *at == 'F';
+        at += s.fed;
+        s.hungry = *at == 'H';
+        at += s.hungry;
         lsi_seats_put(c, &s);
-        text = at + s.leaving;
+        text = at;
         text += *text == ' ';
     }
 }
 
 static void try_case(const situation *s)
 {
-    static const char *const names[] = {"nothing", "change", "form", "wait", "look", "end"};
+    static const char *const names[] = {"nothing", "change", "stop", "form", "wait", "look", "end"};
     const lsi_launch_config config = {.hosts = s->hosts,
                                       .quorum_any = s->quorum_any,
                                       .store = s->store,

@@ -22,6 +22,10 @@ static void assert_same_seat(const lsi_seat *a, const lsi_seat *b)
     assert_int_equal(a->ready, b->ready);
     assert_int_equal(a->busy, b->busy);
     assert_int_equal(a->leaving, b->leaving);
+    assert_int_equal(a->state, b->state);
+    assert_int_equal(a->brought, b->brought);
+    assert_int_equal(a->fed, b->fed);
+    assert_int_equal(a->hungry, b->hungry);
     assert_string_equal(a->address, b->address);
 }
 
@@ -32,9 +36,18 @@ static void seats_there_and_back(void **state)
         {.id = 0},
         {.id = 1, .generation = 3, .ready = 2, .busy = 0, .address = "127.0.0.1:4000"},
         {.id = 7, .generation = 4, .busy = 5, .leaving = 1, .address = "[fe80::1%eth0]:65535"},
-        {.id = UINT64_MAX, .generation = UINT64_MAX, .ready = LSI_MAX_RANKS, .busy = LSI_MAX_RANKS},
+        {.id = 8, .generation = 4, .ready = 1, .state = 4, .brought = 3, .address = "a:1"},
+        {.id = 9, .generation = 4, .ready = 1, .hungry = 1, .address = "a:1"},
+        {.id = UINT64_MAX,
+         .generation = UINT64_MAX,
+         .ready = LSI_MAX_RANKS,
+         .busy = LSI_MAX_RANKS,
+         .state = UINT64_MAX,
+         .brought = UINT64_MAX,
+         .fed = 1,
+         .hungry = 1},
     };
-    memset(seats[3].address, 'a', LSI_ADDR_MAX - 1);
+    memset(seats[5].address, 'a', LSI_ADDR_MAX - 1);
     for (size_t i = 0; i < COUNT(seats); i++) {
         char text[LSI_SEAT_TEXT];
         lsi_seat out;
@@ -50,9 +63,29 @@ static void seats_refused(void **state)
 {
     (void)state;
     static const char *const bad[] = {
-        "",          " ",           "x",           "1",           "1 2",     "1 2 3",
-        "1 -1 0 0",  "1 0 -1 0",    "1 257 0 0",   "1 0 257 0",   "1 a 0 0", "1 0 0 x",
-        "1,2,3,4 a", "one 2 3 4 a", "0x1 2 3 4 a", "1 1.5 0 0 a",
+        "",
+        " ",
+        "x",
+        "1",
+        "1 2",
+        "1 2 3",
+        "1 2 3 0",
+        "1 2 3 0 4",
+        "1 2 3 0 4 5",
+        "1 2 3 0 4 5 0",
+        "1 2 3 0 4 5 0 x",
+        "1 -1 0 0 0 0 0 0",
+        "1 0 -1 0 0 0 0 0",
+        "1 257 0 0 0 0 0 0",
+        "1 0 257 0 0 0 0 0",
+        "1 a 0 0 0 0 0 0",
+        "1 0 0 x 0 0 0 0",
+        "1 0 0 0 y 0 0 0",
+        "1 0 0 0 0 z 0 0",
+        "1,2,3,4,5,6,7,8 a",
+        "one 2 3 4 0 0 0 0 a",
+        "0x1 2 3 4 0 0 0 0 a",
+        "1 1.5 0 0 0 0 0 0 a",
     };
     for (size_t i = 0; i < COUNT(bad); i++) {
         lsi_seat out = {.id = 77, .ready = 88};
@@ -67,7 +100,7 @@ static void seats_refused(void **state)
 static void long_address(void **state)
 {
     (void)state;
-    char text[LSI_ADDR_MAX + 300] = "1 2 3 0 ";
+    char text[LSI_ADDR_MAX + 300] = "1 2 3 0 0 0 0 0 ";
     lsi_seat out;
     memset(text + strlen(text), 'b', sizeof text - strlen(text) - 1);
     if (lsi_seat_parse(5, text, &out))
@@ -160,17 +193,22 @@ static void limits(void **state)
     static const struct {
         const char *text;
         int least, most;
+        const char *transport;
     } cases[] = {
-        {"2 8", 2, 8}, {"1 256", 1, 256}, {"", 3, 5},      {"2", 3, 5},
-        {"0 8", 3, 5}, {"2 0", 3, 5},     {"2 257", 3, 5}, {"x y", 3, 5},
+        {"2 8 tcp", 2, 8, "tcp"},      {"1 256 shm", 1, 256, "shm"}, {"", 3, 5, "auto"},
+        {"2", 3, 5, "auto"},           {"0 8 tcp", 3, 5, "auto"},    {"2 0 tcp", 3, 5, "auto"},
+        {"2 257 tcp", 3, 5, "auto"},   {"x y tcp", 3, 5, "auto"},    {"2 8", 3, 5, "auto"},
+        {"2 8 pigeons", 3, 5, "auto"},
     };
     for (size_t i = 0; i < COUNT(cases); i++) {
         static lsi_council c;
         c.least = 3;
         c.most = 5;
+        memcpy(c.transport, "auto", 5);
         lsi_limits_parse(&c, cases[i].text);
         assert_int_equal(c.least, cases[i].least);
         assert_int_equal(c.most, cases[i].most);
+        assert_string_equal(c.transport, cases[i].transport);
     }
 }
 

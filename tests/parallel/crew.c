@@ -26,7 +26,7 @@ static ls_status found_vault(int fd, const lsi_vault_shape *shape)
 {
     lsi_vault *made;
     struct stat info;
-    LSI_TRY(lsi_vault_create(shape, &made));
+    LSI_TRY(lsi_vault_create(shape, NULL, &made));
     const ssize_t bytes = offsetof(lsi_vault_head, filled);
     const int done = fstat(made->fd, &info) == 0 && ftruncate(fd, info.st_size) == 0 &&
                      pwrite(fd, made->head, (size_t)bytes, 0) == bytes;
@@ -83,8 +83,8 @@ static void take_part(crew_worker *w, lsi_gate_message *m)
     crew_shared *shared = w->crew->shared;
     const ls_config config = LS_CONFIG_INIT;
     w->order = shared->order[w->slot];
-    w->keeper = w->crew->apart ? (lsi_keeper){w, 0, 1, get_vault}
-                               : (lsi_keeper){w, m->boot.slot, m->boot.slots, get_vault};
+    w->keeper = w->crew->apart ? (lsi_keeper){w, 0, 1, get_vault, NULL}
+                               : (lsi_keeper){w, m->boot.slot, m->boot.slots, get_vault, NULL};
     m->boot.segment_fd = m->files[0];
     set_timer(w->order.after_us);
     ls_status status = lsi_init_from(&config, &m->boot, &w->comm);

@@ -1,58 +1,28 @@
 /* A small training loop on the engine. */
 #include "task.h"
 
+#include "feed.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/philox.h"
 #include "base/status.h"
 #include <lockstep/nn.h>
 
 enum { SHARDS = 6, BATCH = 12, LAST = 7 };
 
-typedef struct feed {
-    uint64_t step, first; /* of the worker's part in the batch */
-} feed;
-
-static ls_status fill(void *arg, ls_graph *graph, uint64_t first, size_t count)
+static ls_status build(void *arg, ls_graph **out)
 {
-    const feed *f = arg;
-    ls_tensor *input;
-    for (uint32_t i = 0; (input = ls_graph_input(graph, (int)i)); i++) {
-        const size_t *dims = ls_tensor_dims(input), bound = ls_tensor_bound(input);
-        size_t each = 1;
-        for (int d = 1; d < ls_tensor_ndim(input); d++)
-            each *= dims[d];
-        float *real = ls_input_data(graph, input);
-        int32_t *whole = ls_input_data(graph, input);
-        for (size_t e = 0; e < count * each; e++) {
-            const uint64_t sample = f->first + first + e / each;
-            const uint32_t key[2] = {7, i};
-            const uint32_t counter[4] = {(uint32_t)(e % each), (uint32_t)sample, (uint32_t)f->step,
-                                         0};
-            uint32_t words[4];
-            lsi_philox(counter, key, words);
-            if (bound)
-                whole[e] = (int32_t)(words[0] % bound);
-            else if (strcmp(ls_tensor_name(input), "target") == 0)
-                real[e] = (float)(words[0] >> 31);
-            else
-                real[e] = 2.0f * lsi_philox_uniform(words[0]) - 1.0f;
-        }
-    }
-    return LS_OK;
-}
-
-static ls_status build(const task *t, size_t batch, ls_graph **out)
-{
+    const task_run *run = arg;
+    const task *t = run->task;
     ls_model *model;
     ls_graph_config config = LS_GRAPH_CONFIG_INIT;
     LSI_TRY(ls_model_create(t->model, &model));
     ls_status status = LS_OK;
     for (int i = 0; i < 6 && t->settings[i] && status == LS_OK; i++)
         status = ls_model_set(model, t->settings[i]);
-    config.batch = batch;
+    config.batch = run->graph_batch;
     config.seed = 5;
     if (status == LS_OK)
         status = ls_model_build(model, &config, out);
@@ -71,8 +41,11 @@ ls_status task_open(const task *t, ls_comm *comm, const lsi_keeper *keeper, task
     const lsi_engine_config config = {.shards = SHARDS,
                                       .batch = BATCH,
                                       .optimizer = &optim,
+                                      .another = build,
+                                      .another_arg = run,
                                       .keeper = keeper};
-    LSI_TRY(build(t, lsi_engine_graph_batch(&config), &run->graph));
+    *run = (task_run){.task = t, .graph_batch = lsi_engine_graph_batch(&config)};
+    LSI_TRY(build(run, &run->graph));
     ls_status status = lsi_engine_open(comm, run->graph, &config, &run->engine);
     if (status != LS_OK)
         run->engine = NULL;

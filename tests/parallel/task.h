@@ -23,11 +23,13 @@ typedef struct task_outcome {
 } task_outcome;
 
 typedef struct task_run {
+    const task *task;
+    size_t graph_batch;
     ls_graph *graph;
     lsi_engine *engine;
 } task_run;
 
-/* `keeper` may be NULL. On failure there is nothing to close. */
+/* `keeper` may be NULL. On failure there is nothing to close. `run` must stay where it is. */
 ls_status task_open(const task *t, ls_comm *comm, const lsi_keeper *keeper, task_run *run);
 void task_close(task_run *run);
 /* The next step. */

@@ -14,43 +14,53 @@ enum { MOST = 8 };
 
 /* A keeper for each domain; members of one domain share its vault, as threads can. */
 typedef struct vaults {
-    lsi_vault *of[MOST];
+    struct kept {
+        lsi_vault *vault;
+        char told[3]; /* "w": it is whole; "s": spoilt */
+    } of[MOST];
     int members[MOST];
 } vaults;
 
 static ls_status get_vault(void *arg, const lsi_vault_shape *shape, int make, lsi_vault **out)
 {
-    lsi_vault **vault = arg;
-    if (!*vault && make)
-        LSI_TRY(lsi_vault_create(shape, vault));
-    *out = *vault;
+    struct kept *kept = arg;
+    if (!kept->vault && make)
+        LSI_TRY(lsi_vault_create(shape, NULL, &kept->vault));
+    *out = kept->vault;
     return LS_OK;
+}
+
+static void note(void *arg, int whole)
+{
+    struct kept *kept = arg;
+    const size_t n = strlen(kept->told);
+    kept->told[n < 2 ? n : 1] = whole ? 'w' : 's';
 }
 
 /* Of this rank: `domain` says whose vault it is. */
 static lsi_keeper keeper_of(vaults *v, int domain, int member)
 {
-    return (lsi_keeper){&v->of[domain], member, v->members[domain], get_vault};
+    return (lsi_keeper){&v->of[domain], member, v->members[domain], get_vault, note};
 }
 
 static void close_vaults(vaults *v)
 {
     for (int i = 0; i < MOST; i++)
-        lsi_vault_close(v->of[i]);
+        lsi_vault_close(v->of[i].vault);
     memset(v, 0, sizeof *v);
 }
 
 /* ---- who sends what -------------------------------------------------------------------------- */
 
-/* What each domain has: "-" nothing, a digit: so many steps. */
+/* What each domain has: "-" nothing, a digit: so many steps, "?": it was on its way. */
 typedef struct trial {
     const char *hosts, *have;
     int buffers;
-    int steps; /* in the end; -1: nobody has any */
+    int steps; /* in the end; -1: nobody has any; LOST: nobody has any more */
     vaults vaults;
 } trial;
 
-enum { ELEMENTS = 70000 };
+enum { ELEMENTS = 70000, LOST = -2 };
 
 static float pattern(int domain, size_t i)
 {
@@ -74,19 +84,23 @@ static void prepare(lsi_replica *r, const trial *t, int domain)
     atomic_store(&head->judged, (uint64_t)domain + 1);
     if (t->have[domain] == '-')
         return;
-    atomic_store(&head->steps, (uint64_t)(t->have[domain] - '0'));
-    atomic_store(&head->filled, 1);
+    const int arriving = t->have[domain] == '?';
+    atomic_store(&head->steps, arriving ? 9 : (uint64_t)(t->have[domain] - '0'));
+    atomic_store(&head->filled, arriving ? LSI_VAULT_ARRIVING : LSI_VAULT_FULL);
 }
 
 static int is_source(const trial *t, int domain)
 {
-    return t->have[domain] != '-' && t->have[domain] - '0' == t->steps;
+    return t->have[domain] >= '0' && t->have[domain] <= '9' && t->have[domain] - '0' == t->steps;
 }
 
-/* The domain whose values element i must have in `domain` afterwards. */
+/* The domain whose values element i must have in `domain` afterwards. Each sends a part of the
+ * weights, and a part of what is behind them. */
 static int origin(const trial *t, const lsi_replica *r, int domain, size_t i)
 {
-    const size_t bytes = r->elements * sizeof(float) + r->state_bytes;
+    const int is_weight = i < r->elements;
+    const size_t bytes = is_weight ? r->elements * sizeof(float) : r->state_bytes;
+    const size_t at = (is_weight ? i : i - r->elements) * sizeof(float);
     int sources = 0, place = 0;
     if (t->steps < 0 || is_source(t, domain))
         return domain;
@@ -97,10 +111,19 @@ static int origin(const trial *t, const lsi_replica *r, int domain, size_t i)
         if (!is_source(t, d))
             continue;
         lsi_part(bytes, sources, place++, &from, &to);
-        if (i * sizeof(float) >= from && (i + 1) * sizeof(float) <= to)
+        if (at >= from && at + sizeof(float) <= to)
             return d;
     }
     return -1; /* it is cut in two */
+}
+
+static void check_state(rank *self, const lsi_replica *r, const trial *t, int domain, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        const int d = origin(t, r, domain, i);
+        CHECK(self, d < 0 || r->weights[i] == pattern(d, i), "element %zu is %.9g, not %.9g", i,
+              (double)r->weights[i], (double)pattern(d, i));
+    }
 }
 
 static void check(rank *self, lsi_replica *r, const trial *t, int domain)
@@ -113,11 +136,9 @@ static void check(rank *self, lsi_replica *r, const trial *t, int domain)
         sources += is_source(t, d);
     /* where anything is sent, these go to all: in earnest those who have the state agree on it */
     const int from = sources == 0 || sources == r->domain.count ? domain : first;
-    for (size_t i = 0; i < r->elements + r->state_bytes / sizeof(float); i++) {
-        const int d = origin(t, r, domain, i);
-        CHECK(self, d < 0 || r->weights[i] == pattern(d, i), "element %zu is %.9g, not %.9g", i,
-              (double)r->weights[i], (double)pattern(d, i));
-    }
+    check_state(self, r, t, domain, r->elements + r->state_bytes / sizeof(float));
+    CHECK(self, (atomic_load(&head->filled) == LSI_VAULT_FULL) == (t->steps >= 0), "%d",
+          (int)atomic_load(&head->filled));
     for (int i = 0; t->steps >= 0 && i < t->buffers; i++) {
         const int now = t->steps & 1;
         CHECK(self, r->vault->buffers[now][i] == pattern(from + 10 + now, (size_t)i), "buffer");
@@ -160,10 +181,22 @@ static void hand_over(rank *self)
     if (member == 0)
         prepare(r, t, domain);
     rank_meet(self);
-    OK(self, lsi_handover(r, &filled, &steps));
-    CHECK(self, filled == (t->steps >= 0), "%d", filled);
-    CHECK(self, t->steps < 0 || steps == (uint64_t)t->steps, "%d", (int)steps);
-    check(self, r, t, domain);
+    if (t->steps == LOST) {
+        CHECK(self, lsi_handover(r, &filled, &steps) == LS_ERR_INVALID, "%s", ls_last_error());
+    } else {
+        OK(self, lsi_handover(r, &filled, &steps));
+        CHECK(self, filled == (t->steps >= 0), "%d", filled);
+        CHECK(self, t->steps < 0 || steps == (uint64_t)t->steps, "%d", (int)steps);
+        OK(self, lsi_handover_weights(r));
+        check_state(self, r, t, domain, r->elements);
+        lsi_handover_look(r);
+        OK(self, lsi_handover_finish(r));
+        rank_meet(self);
+        check(self, r, t, domain);
+        const char *told = t->vaults.of[domain].told;
+        const int has = t->have[domain] == '0' + t->steps;
+        CHECK(self, strcmp(told, t->steps < 0 ? "" : has ? "w" : "sw") == 0, "%s", told);
+    }
     rank_meet(self);
     lsi_replica_close(r);
 }
@@ -182,7 +215,8 @@ static void test_who_sends_what(void **state)
         {NULL, "-55", 5, 5},     {NULL, "5-5", 5, 5},    {NULL, "0--", 5, 0},
         {NULL, "2-13", 5, 3},    {NULL, "-3-33", 5, 3},  {"2+1", "-6", 5, 6},
         {"2+1", "6-", 5, 6},     {"2+1+2", "7-7", 5, 7}, {"1+2+1", "78-", 0, 8},
-        {"2+2+1", "---", 5, -1},
+        {"2+2+1", "---", 5, -1}, {NULL, "?5?", 5, 5},    {NULL, "?", 5, LOST},
+        {NULL, "-?", 5, LOST},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         trial t = {.have = cases[i].have, .buffers = cases[i].buffers, .steps = cases[i].steps};

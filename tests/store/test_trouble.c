@@ -1,31 +1,11 @@
 /* Trouble without malice: a server that ends, is stuck, lies, or has no descriptors left. */
 #include "fixture.h"
+#include "waiter.h"
 
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
-
-typedef struct waiter {
-    pthread_t thread;
-    lsi_store *store;
-    int watches;
-    ls_status status;
-    double took;
-} waiter;
-
-static void *wait_long(void *arg)
-{
-    waiter *w = arg;
-    double began = lsi_now();
-    const uint8_t *value;
-    size_t bytes;
-    lsi_store_event event;
-    w->status = w->watches ? w->store->ops->next(w->store, 30, &event)
-                           : lsi_store_wait(w->store, "never", 30, "nobody", &value, &bytes);
-    w->took = lsi_now() - began;
-    return NULL;
-}
 
 static void server_ends_while_clients_wait(void **state)
 {
