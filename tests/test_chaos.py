@@ -183,3 +183,21 @@ def test_the_same_weights(chaos, tidy, undisturbed, name):
     done = chaos(*words, timeout=2 * TIMEOUT)
     assert done.returncode == 0, done
     assert last(done)[3:] == ("same", "0", "ok")
+
+
+def test_a_long_way(chaos, tidy, undisturbed):
+    """Each step waits for the host whose link is long."""
+    if os.geteuid() != 0 or not os.path.exists("/dev/net/tun"):
+        pytest.skip("network namespaces need root, long links /dev/net/tun")
+    words = ["--seed", 5, "--hosts", 3, "--workers", 1, "--kinds", "delay", "--netns", "--json"]
+    done = chaos(*words, "--events", 3, "--reference", undisturbed, *JOB, timeout=2 * TIMEOUT)
+    assert done.returncode == 0, done
+    facts = [json.loads(line) for line in done.stdout.splitlines()]
+    begun = [fact for fact in facts if fact.get("event") == "done"]
+    ended = [fact for fact in facts if fact.get("event") == "over"]
+    assert len(begun) == 3
+    for begin, end in zip(begun, ended):
+        delay = int(re.match(r"by (\d+) ms", begin["what"])[1]) / 1000
+        steps, seconds = end["step"] - begin["step"], end["seconds"] - begin["seconds"]
+        assert delay >= 0.05
+        assert steps <= seconds / delay + 2, done

@@ -7,6 +7,7 @@
  *     chaos_host.c     hosts: starting them, what they say, how they end
  *     chaos_process.c  processes by the mark in their environment
  *     chaos_net.c      hosts in network namespaces
+ *     chaos_wire.c     their links, where the kernel has none that can be long
  *     chaos_metrics.c  metrics.jsonl: how far the run is; two of them compared
  *     chaos_check.c    what has to hold at the end
  *     chaos_print.c    what is told, as text or JSON
@@ -20,6 +21,7 @@
 
 #include "base/net.h"
 #include "base/sha256.h"
+#include "cli/chaos_wire.h"
 #include <lockstep/status.h>
 
 #define LSI_CHAOS_HOSTS 32 /* that a run has had in the end */
@@ -100,6 +102,7 @@ typedef struct lsi_chaos {
     char id[33]; /* of the mark */
     pid_t pid;
     int has_net, null_fd;
+    lsi_wires *wires; /* NULL: the links are the kernel's */
 
     lsi_chaos_host hosts[LSI_CHAOS_HOSTS];
     int n_hosts;
@@ -173,6 +176,11 @@ void lsi_chaos_net_address(const lsi_chaos *c, int host, char address[LSI_ADDR_M
 int lsi_chaos_net_enter(const lsi_chaos *c, int host);
 int lsi_chaos_net_cut(lsi_chaos *c, int host, int cut);
 int lsi_chaos_net_slow(lsi_chaos *c, int host, double seconds);
+/* How much longer the way to a host is that is slow for so long; 0 for 0. */
+static inline int lsi_chaos_delay_ms(double seconds)
+{
+    return seconds > 0 ? (int)(20 + seconds * 100) : 0;
+}
 /* Sockets that listen in the host's namespace. */
 int lsi_chaos_net_listeners(const lsi_chaos *c, int host);
 

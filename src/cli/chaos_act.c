@@ -130,6 +130,8 @@ static int act_on_net(lsi_chaos *c, const lsi_chaos_event *e, char *what)
         snprintf(what, LSI_CHAOS_WHY, "iproute2 says %d", status);
         return -1;
     }
+    if (e->kind == LSI_CHAOS_DELAY)
+        snprintf(what, LSI_CHAOS_WHY, "by %d ms", lsi_chaos_delay_ms(e->seconds));
     plan_undo(c, e, -1);
     return 1;
 }

@@ -1,7 +1,8 @@
 /* Hosts in network namespaces: one each, joined by a bridge in a namespace of its own.
  *
- * 1. A host's link is a veth pair: eth0 in its namespace, p0, p1, … at the bridge. A link that is
- *    cut is down at the bridge: no packet passes, and nobody is told.
+ * 1. A host's link is a pair of devices: eth0 in its namespace, p0, p1, … at the bridge. They are
+ *    veths, made slow by netem; or our own (chaos_wire.h) where a link shall be slow and the kernel
+ *    has no netem. A link that is cut is down at the bridge: no packet passes, and nobody is told.
  * 2. Everything is made by iproute2, started without a shell, and goes with the namespaces.
  * 3. With --store the bridge has a link to where we are, for a store that listens here: the host of
  *    its URL is replaced by our address there.
@@ -23,14 +24,18 @@
 
 #define WORDS 24
 #define NAME 32
-#define HOME 254 /* our own address on the bridge, when there is a link */
+#define WIRE_MTU "16000" /* our thread pays for each frame */
+#define HOME 254         /* our own address on the bridge, when there is a link */
 
 extern char **environ;
 
-/* The subnet is the process's own, so that links to where we are do not meet. */
-static int subnet(const lsi_chaos *c)
+/* An address of the subnet, which is the process's own, so that links to where we are do not meet;
+ * `after` follows it. */
+static void print_address(const lsi_chaos *c, int number, const char *after,
+                          char text[LSI_ADDR_MAX])
 {
-    return 64 + (int)(c->pid % 128);
+    snprintf(text, LSI_ADDR_MAX, "10.%d.%d.%d%s", 64 + (int)(c->pid % 128),
+             (int)(c->pid / 128 % 256), number, after);
 }
 
 static void name_of(const lsi_chaos *c, int host, char name[NAME])
@@ -75,22 +80,35 @@ static int tool(const lsi_chaos *c, const char *program, ...)
 void lsi_chaos_net_address(const lsi_chaos *c, int host, char address[LSI_ADDR_MAX])
 {
     if (c->has_net)
-        snprintf(address, LSI_ADDR_MAX, "10.%d.0.%d:0", subnet(c), host + 1);
+        print_address(c, host + 1, ":0", address);
     else
         snprintf(address, LSI_ADDR_MAX, "127.0.0.1:0");
 }
 
 /* ---- making --------------------------------------------------------------------------------- */
 
+/* eth0 of the host's namespace and a port in that of the bridge, by our own thread. */
+static int add_wire(lsi_chaos *c, int host, const char *name, const char *port, const char *sw)
+{
+    char ends[2][NAME];
+    for (int i = 0; i < 2; i++)
+        snprintf(ends[i], sizeof ends[i], "lc%ld%c%d", (long)c->pid, 'a' + i, host);
+    return lsi_wires_add(c->wires, ends[0], ends[1]) < 0 ||
+           tool(c, "ip", "link", "set", ends[0], "mtu", WIRE_MTU, "netns", name, "name", "eth0",
+                NULL) ||
+           tool(c, "ip", "link", "set", ends[1], "mtu", WIRE_MTU, "netns", sw, "name", port, NULL);
+}
+
 static int add_host(lsi_chaos *c, int host, const char *sw)
 {
-    char name[NAME], port[NAME], address[NAME];
+    char name[NAME], port[NAME], address[LSI_ADDR_MAX];
     name_of(c, host, name);
     snprintf(port, sizeof port, "p%d", host);
-    snprintf(address, sizeof address, "10.%d.0.%d/24", subnet(c), host + 1);
+    print_address(c, host + 1, "/24", address);
     return tool(c, "ip", "netns", "add", name, NULL) ||
-           tool(c, "ip", "link", "add", "eth0", "netns", name, "type", "veth", "peer", "name", port,
-                "netns", sw, NULL) ||
+           (c->wires ? add_wire(c, host, name, port, sw)
+                     : tool(c, "ip", "link", "add", "eth0", "netns", name, "type", "veth", "peer",
+                            "name", port, "netns", sw, NULL)) ||
            tool(c, "ip", "-n", sw, "link", "set", port, "master", "bridge", "up", NULL) ||
            tool(c, "ip", "-n", name, "addr", "add", address, "dev", "eth0", NULL) ||
            tool(c, "ip", "-n", name, "link", "set", "eth0", "up", NULL) ||
@@ -99,9 +117,9 @@ static int add_host(lsi_chaos *c, int host, const char *sw)
 
 static int add_home(lsi_chaos *c, const char *sw)
 {
-    char port[NAME], address[NAME];
+    char port[NAME], address[LSI_ADDR_MAX];
     snprintf(port, sizeof port, "lc%ld", (long)c->pid);
-    snprintf(address, sizeof address, "10.%d.0.%d/24", subnet(c), HOME);
+    print_address(c, HOME, "/24", address);
     return tool(c, "ip", "link", "add", port, "type", "veth", "peer", "name", "home", "netns", sw,
                 NULL) ||
            tool(c, "ip", "-n", sw, "link", "set", "home", "master", "bridge", "up", NULL) ||
@@ -113,12 +131,24 @@ static int add_home(lsi_chaos *c, const char *sw)
 static void move_store(lsi_chaos *c)
 {
     static char url[256];
+    char home[LSI_ADDR_MAX];
     const char *host = strstr(c->o.store, "://"), *port = host ? strchr(host + 3, ':') : NULL;
     if (!port)
         return;
-    snprintf(url, sizeof url, "%.*s://10.%d.0.%d%s", (int)(host - c->o.store), c->o.store,
-             subnet(c), HOME, port);
+    print_address(c, HOME, port, home);
+    snprintf(url, sizeof url, "%.*s://%s", (int)(host - c->o.store), c->o.store, home);
     c->o.store = url;
+}
+
+/* Shall links be slow, and the kernel has no netem but TAP devices? It is asked at the bridge. */
+static int needs_wires(lsi_chaos *c, const char *sw)
+{
+    if (!(c->o.kinds & 1u << LSI_CHAOS_DELAY))
+        return 0;
+    if (tool(c, "tc", "-n", sw, "qdisc", "add", "dev", "bridge", "root", "netem", NULL) != 0)
+        return access("/dev/net/tun", R_OK | W_OK) == 0;
+    (void)tool(c, "tc", "-n", sw, "qdisc", "del", "dev", "bridge", "root", NULL);
+    return 0;
 }
 
 ls_status lsi_chaos_net_open(lsi_chaos *c, int hosts)
@@ -129,6 +159,8 @@ ls_status lsi_chaos_net_open(lsi_chaos *c, int hosts)
     int failed = tool(c, "ip", "netns", "add", sw, NULL) ||
                  tool(c, "ip", "-n", sw, "link", "add", "bridge", "type", "bridge", NULL) ||
                  tool(c, "ip", "-n", sw, "link", "set", "bridge", "up", NULL);
+    if (!failed && needs_wires(c, sw))
+        LSI_TRY(lsi_wires_open(hosts, &c->wires));
     for (int h = 0; !failed && h < hosts; h++)
         failed = add_host(c, h, sw);
     if (!failed && c->o.store) {
@@ -147,6 +179,8 @@ void lsi_chaos_net_close(lsi_chaos *c)
     struct stat info;
     if (!c->has_net)
         return;
+    lsi_wires_close(c->wires);
+    c->wires = NULL;
     for (int h = -1; h < c->plan.hosts; h++) {
         name_of(c, h, name);
         (void)tool(c, "ip", "netns", "del", name, NULL);
@@ -179,21 +213,22 @@ int lsi_chaos_net_cut(lsi_chaos *c, int host, int cut)
     return tool(c, "ip", "-n", sw, "link", "set", port, cut ? "down" : "up", NULL);
 }
 
-/* A long way (netem), or a narrow one (tbf) where the kernel knows no other. */
+/* A long way to the host: the longer, the longer it lasts. */
 int lsi_chaos_net_slow(lsi_chaos *c, int host, double seconds)
 {
-    char sw[NAME], port[NAME], delay[NAME], rate[NAME];
+    char sw[NAME], port[NAME], delay[NAME];
+    const int ms = lsi_chaos_delay_ms(seconds);
     name_of(c, -1, sw);
     snprintf(port, sizeof port, "p%d", host);
-    if (seconds <= 0)
+    snprintf(delay, sizeof delay, "%dms", ms);
+    if (c->wires)
+        lsi_wires_delay(c->wires, host, ms * 1e-3);
+    else if (ms)
+        return tool(c, "tc", "-n", sw, "qdisc", "add", "dev", port, "root", "netem", "delay", delay,
+                    NULL);
+    else
         return tool(c, "tc", "-n", sw, "qdisc", "del", "dev", port, "root", NULL);
-    snprintf(delay, sizeof delay, "%dms", (int)(20 + seconds * 100));
-    snprintf(rate, sizeof rate, "%dmbit", (int)(20 + seconds * 100));
-    if (tool(c, "tc", "-n", sw, "qdisc", "add", "dev", port, "root", "netem", "delay", delay,
-             NULL) == 0)
-        return 0;
-    return tool(c, "tc", "-n", sw, "qdisc", "add", "dev", port, "root", "tbf", "rate", rate,
-                "burst", "64k", "latency", "200ms", NULL);
+    return 0;
 }
 
 int lsi_chaos_net_listeners(const lsi_chaos *c, int host)
