@@ -76,19 +76,24 @@ def trial(peers, workers, rates, **more):
     t = peers.Trial("gpt:char", workers)
     for name, rate in rates.items():
         row = {"name": name, "params": 7, "gflops": rate, "peak_rss_mb": 1, "core": 1, **more}
+        row |= {"step_ms": 4, "fast_ms": 4}
         t.rounds += [{**row, "samples_per_s": rate * x} for x in (0.9, 1, 1.1)]
-        t.rounds.append({**row, "samples_per_s": 1e9, "core": 0.5})
+        t.rounds.append({**row, "samples_per_s": 0.1, "core": 0.5})
     return t
 
 
 def test_peers_figures_of_one(peers):
     t = trial(peers, 1, {"lockstep": 12, "torch": 8, "jax": 10})
     assert t.ratio() == pytest.approx(1.2)
+    assert t.quiet("torch") == pytest.approx(8.8)
+    t.rounds[-1]["fast_ms"] = 0.01  # of jax
+    assert t.ratio(quiet=True) == pytest.approx(13.2 / 40)
+    t.rounds[-1]["fast_ms"] = 4
     assert t.gflops("torch") == pytest.approx(8)
     assert t.figure("tensorflow", "samples_per_s") is None
     demands = list(peers.demands_of_one(t))
-    assert [(value, bound) for _, value, bound, _ in demands] == [(pytest.approx(1.2), 1.15),
-                                                                 (1, 1)]
+    assert [(value, bound) for _, value, bound, _ in demands] == [
+        (pytest.approx(1.2), 1.15), (pytest.approx(1.2), 1.15), (1, 1)]
 
 
 def test_peers_figures_of_two(peers):

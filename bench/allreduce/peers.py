@@ -47,7 +47,7 @@ ALONE = {  # a core for each rank
               ("p2p", [], {**cvar(ALLREDUCE_POSIX_INTRA_ALGORITHM="mpir"), **HUGE})],
     "intelmpi": [("default", [], {"I_MPI_FABRICS": "shm"}),
                  ("14", [], {"I_MPI_FABRICS": "shm", "I_MPI_ADJUST_ALLREDUCE": "14", **HUGE})],
-    "gloo": [("default", [], {})],
+    "gloo": [("default", [], {}), ("huge", [], HUGE)],
     "lockstep": [("default", [], {})],
     "lockstep-foreign": FOREIGN,
     "lockstep-tcp": [("default", [], {})],
@@ -81,6 +81,13 @@ def compile_driver(work, peer, implementation, flags):
     return program
 
 
+def compile_trip(work):
+    program = os.path.join(work, "trip")
+    command([os.environ.get("CC", "cc"), "-std=gnu11", "-O2", "-pthread", "-o", program,
+             os.path.join(SOURCES, "trip.c")], "compiler")
+    return program
+
+
 def start_mpi(peer, work):
     """Installs and builds; the command before the settings' arguments, and after; environment."""
     env = {}
@@ -109,7 +116,7 @@ def start_lockstep(name, work, build):
         raise NotAvailable(f"no {launcher}; build it with: meson compile -C {build}")
     program = compile_driver(work, name, "impl_lockstep.c", [
         "-I" + os.path.join(ROOT, "include"), "-L" + build, "-llockstep", "-Wl,-rpath," + build])
-    env = {} if name == "lockstep" else {"BENCH_FOREIGN": "1"}
+    env = {"BENCH_FOREIGN": "1"} if name == "lockstep-foreign" else {}
     prefix = []
     if name == "lockstep-tcp":
         prefix, env["LOCKSTEP_TRANSPORT"] = isolated(), "tcp"
@@ -118,7 +125,8 @@ def start_lockstep(name, work, build):
 
 def start_gloo(work):
     python = os.path.join(torch_venv(), "bin/python")
-    script, meet = os.path.join(SOURCES, "gloo.py"), os.path.join(work, "gloo-meet")
+    # the ranks meet at a file, each setting at one of its own
+    script, meet = os.path.join(SOURCES, "gloo.py"), os.path.join(work, "gloo-meet-{label}")
     return isolated() + [python, script], [meet], {}
 
 
@@ -131,4 +139,5 @@ def start_commands(name, work, ranks, build):
     else:
         head, tail, env = start_mpi(name, work)
     for label, args, more in (CROWDED if ranks > len(CORES) else ALONE)[name.rstrip("45")]:
-        yield label, [*head, *args, "-n", str(ranks), *tail], {**env, **more}
+        ends = [word.replace("{label}", label) for word in tail]
+        yield label, [*head, *args, "-n", str(ranks), *ends], {**env, **more}

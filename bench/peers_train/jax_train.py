@@ -2,6 +2,7 @@
 
 Several workers: pmap over as many devices of one process.
 """
+import itertools
 import os
 
 import trial
@@ -90,7 +91,7 @@ def resnet(batch):
                                  if "shortcut" in block else x))
         return apply(p["head"], x.mean((1, 2)))
 
-    return p, forward, normal(batch, trial.IMAGE, trial.IMAGE, 3), whole(trial.CLASSES, batch)
+    return p, forward, [normal(batch, trial.IMAGE, trial.IMAGE, 3)], whole(trial.CLASSES, batch)
 
 
 def gpt(name, batch):
@@ -117,7 +118,7 @@ def gpt(name, batch):
             x = x + apply(block["back"], y)
         return normalise(p["norm"], x, -1) @ p["tokens"].T
 
-    return p, forward, whole(vocab, batch, context), whole(vocab, batch, context)
+    return p, forward, [whole(vocab, batch, context)], whole(vocab, batch, context)
 
 
 def dlrm(batch):
@@ -133,14 +134,15 @@ def dlrm(batch):
         pairs = (both @ both.transpose(0, 2, 1))[:, rows, columns]
         return perceive(p["top"], jnp.concatenate([bottom, pairs], 1))[:, 0]
 
-    x = normal(batch, trial.DENSE), whole(trial.ROWS, batch, trial.TABLES)
+    dense = normal(batch, trial.DENSE)
+    x = [(dense, whole(trial.ROWS, batch, trial.TABLES)) for _ in range(trial.IDS)]
     return p, forward, x, whole(2, batch).astype(jnp.float32)
 
 
 def model_of(name, batch):
-    """Parameters, the function of them and the inputs, the inputs, the targets."""
+    """Parameters, the function of them and the inputs, the inputs that take turns, the targets."""
     if name == "mlp":
-        return perceptron(trial.MLP), perceive, normal(batch, trial.MLP[0]), whole(
+        return perceptron(trial.MLP), perceive, [normal(batch, trial.MLP[0])], whole(
             trial.CLASSES, batch)
     if name == "resnet:20":
         return resnet(batch)
@@ -172,12 +174,14 @@ def main():
     if workers > 1:
         compiled = jax.pmap(update, "workers", donate_argnums=(0, 1))
         now = [jax.tree.map(lambda a: jnp.stack([jnp.asarray(a)] * workers), part) for part in now]
-        x, y, p = spread(x, workers), spread(y, workers), None
+        x, y, p = [spread(one, workers) for one in x], spread(y, workers), None
     else:
         compiled = jax.jit(update, donate_argnums=(0, 1))
 
+    turns = itertools.cycle(x)
+
     def step():
-        now[0], now[1], loss = compiled(now[0], now[1], x, y)
+        now[0], now[1], loss = compiled(now[0], now[1], next(turns), y)
         loss.block_until_ready()
         jax.block_until_ready(now[0])
 

@@ -2,6 +2,7 @@
 
 Several workers: MirroredStrategy over as many logical devices.
 """
+import itertools
 import os
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
@@ -100,19 +101,20 @@ class DLRM(tf.keras.Model):
 
 
 def model_of(name, batch):
-    """The network, its inputs, its targets."""
+    """The network, its inputs that take turns, its targets."""
     if name == "dlrm":
-        inputs = (tf.random.normal((batch, trial.DENSE)),
-                  tf.random.uniform((batch, trial.TABLES), 0, trial.ROWS, tf.int32))
+        dense = tf.random.normal((batch, trial.DENSE))
+        inputs = [(dense, tf.random.uniform((batch, trial.TABLES), 0, trial.ROWS, tf.int32))
+                  for _ in range(trial.IDS)]
         return DLRM(), inputs, tf.round(tf.random.uniform((batch,)))
     if name in trial.GPT:
         vocab, context, *_ = trial.GPT[name]
         ids, targets = (tf.random.uniform((batch, context), 0, vocab, tf.int32) for _ in range(2))
-        return GPT(*trial.GPT[name]), ids, targets
+        return GPT(*trial.GPT[name]), [ids], targets
     labels = tf.random.uniform((batch,), 0, trial.CLASSES, tf.int32)
     if name == "mlp":
-        return perceptron(trial.MLP), tf.random.normal((batch, trial.MLP[0])), labels
-    return resnet(), tf.random.normal((batch, trial.IMAGE, trial.IMAGE, 3)), labels
+        return perceptron(trial.MLP), [tf.random.normal((batch, trial.MLP[0]))], labels
+    return resnet(), [tf.random.normal((batch, trial.IMAGE, trial.IMAGE, 3))], labels
 
 
 def strategy_of(workers):
@@ -133,7 +135,7 @@ def main():
     strategy = strategy_of(options.workers)
     with strategy.scope():
         net, x, y = model_of(options.model, options.batch)
-        net(x, training=True)
+        net(x[0], training=True)
         optimizer = (tf.keras.optimizers.AdamW(trial.ADAMW_RATE, weight_decay=trial.ADAMW_DECAY)
                      if options.model.startswith("gpt")
                      else tf.keras.optimizers.SGD(trial.SGD_RATE, momentum=trial.MOMENTUM))
@@ -141,7 +143,7 @@ def main():
     loss_of = (tf.nn.sigmoid_cross_entropy_with_logits if options.model == "dlrm"
                else tf.nn.sparse_softmax_cross_entropy_with_logits)
 
-    def update():
+    def update(x):
         with tf.GradientTape() as tape:
             loss = tf.reduce_mean(loss_of(labels=y, logits=net(x, training=True)))
             loss /= options.workers  # the optimizer sums over workers
@@ -150,12 +152,13 @@ def main():
         return loss
 
     @tf.function
-    def step():
-        return strategy.run(update)
+    def step(x):
+        return strategy.run(update, (x,))
 
+    turns = itertools.cycle(x)
     params = sum(int(numpy.prod(v.shape)) for v in net.trainable_variables)
-    trial.serve(lambda: [loss.numpy() for loss in strategy.experimental_local_results(step())],
-                params, options.batch * options.workers)
+    trial.serve(lambda: [loss.numpy() for loss in strategy.experimental_local_results(
+        step(next(turns)))], params, options.batch * options.workers)
 
 
 if __name__ == "__main__":

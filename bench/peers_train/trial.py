@@ -4,8 +4,8 @@ Each script is started with --model NAME --batch B (of a worker) --workers N, bu
 trains a few steps. It prints {"first_step": true} after the first, and when it is warm
     {"params": …}
 Then, for each line of standard input, a number of seconds, it trains for so long and prints
-    {"samples_per_s": …, "step_ms": … (the median), "steps": …, "params": …, "peak_rss_mb": …,
-     "core": … (the part of the time in which it had the core)}
+    {"samples_per_s": …, "step_ms": … (the median), "fast_ms": … (the fastest tenth), "steps": …,
+     "params": …, "peak_rss_mb": …, "core": … (the part of the time in which it had the core)}
 until standard input ends: `echo 5 | python torch_train.py --model mlp --batch 128`. Several workers
 are one process with several devices, or several processes, the first of which has the input.
 """
@@ -25,6 +25,7 @@ GPT = {"gpt:nano": (65, 64, 4, 4, 128), "gpt:char": (65, 256, 6, 6, 384),
 TABLES, ROWS, WIDTH, DENSE = 26, 10000, 16, 13
 BOTTOM = (DENSE, 512, 256, 64, WIDTH)
 TOP = (WIDTH + (TABLES + 1) * TABLES // 2, 512, 256, 1)
+IDS = 16  # of dlrm: so many sets of row numbers take turns, as in `lockstep bench train`
 SGD_RATE, MOMENTUM, ADAMW_RATE, ADAMW_DECAY = 0.01, 0.9, 1e-4, 0.01
 WARM_UP = 3
 
@@ -53,8 +54,8 @@ def say(**values):
 
 
 def timed(step, seconds, count=0):
-    """The median step, the number of steps, the part of the time in which they had the core. step()
-    returns when the step is done. With a count so many steps, however long they take."""
+    """The median step, the fastest tenth, the number of steps, the part of the time in which they
+    had the core. step() returns when the step is done. With a count so many steps, however long."""
     step()  # what others did meanwhile has emptied the caches
     times, start, used = [], time.perf_counter(), time.process_time()
     while len(times) < (count or 3) or not count and time.perf_counter() < start + seconds:
@@ -62,7 +63,8 @@ def timed(step, seconds, count=0):
         step()
         times.append(time.perf_counter() - begin)
     core = (time.process_time() - used) / (time.perf_counter() - start)
-    return sorted(times)[len(times) // 2], len(times), core
+    times.sort()
+    return times[len(times) // 2], times[len(times) // 10], len(times), core
 
 
 def warm_up(step, group):
@@ -87,7 +89,8 @@ def serve(step, params, samples, others=None, group=Alone()):
             continue
         # processes that wait for each other in each step must all take the same number of steps
         count = group.agree(max(3, math.ceil(float(word) / last))) if group.size > 1 else 0
-        last, steps, core = timed(step, float(word), count)
+        last, fast, steps, core = timed(step, float(word), count)
         if group.first:
-            say(samples_per_s=samples / last, step_ms=last * 1e3, steps=steps, params=params,
-                peak_rss_mb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, core=core)
+            say(samples_per_s=samples / last, step_ms=last * 1e3, fast_ms=fast * 1e3, steps=steps,
+                params=params, core=core,
+                peak_rss_mb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
