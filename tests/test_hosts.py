@@ -162,8 +162,11 @@ def test_killed_launcher_takes_its_ranks_along(cluster, host):
     gone = [pids[r] for r in ranks_of[host]]
     wait_until(lambda: not any(map(is_alive, gone)), 2, "the ranks of the killed launcher ended")
     failures = failures_of(cluster.finish_all(launchers))
-    assert set(failures) == set(range(5)) - ranks_of[host]
-    for failure in failures.values():
+    # The system closes a dead launcher's sockets before it kills its ranks: those may still hear of
+    # it, from the others, and say so.
+    others = {r: f for r, f in failures.items() if r not in ranks_of[host]}
+    assert set(others) == set(range(5)) - ranks_of[host]
+    for failure in others.values():
         assert failure["status"] == "LS_ERR_PEER_DEAD", failure
         assert any(names_victim(failure["text"], r) for r in ranks_of[host]), failure
         assert failure["at"] - killed < 1
