@@ -394,9 +394,9 @@ def test_store_that_is_lost(trainer, etcd):
     assert "the run has ended: the store does not answer" in done.stderr
 
 
-def listen_alone(trainer, *words):
+def listen_alone(trainer, *words, **options):
     """A host that others may join: its launcher, and where it listens."""
-    listener = trainer.start(*words, "--listen", "127.0.0.1:0", "--hosts", 1)
+    listener = trainer.start(*words, "--listen", "127.0.0.1:0", "--hosts", 1, **options)
     for line in listener.stderr:
         if match := re.search(r"listening on (\S+)$", line):
             return listener, match[1]
@@ -439,3 +439,19 @@ def test_who_has_the_state_dies_while_it_is_copied(trainer):
     assert joined.returncode == 0 and "the state of step" in joined.stderr, joined
     assert workers_of(out)[-1] == 2
     assert_same(found, trainer.train(*words, "-n", 1))
+
+
+def test_joiner_does_not_wait_for_a_long_step(trainer):
+    """The step under way is left, and computed anew by both."""
+    words = ["gpt:char", *WORDS, "--batch", 8, "--steps", 7]
+    out, meet = trainer.new_folder(), ["--key-file", trainer.folder / "key", "-n", 1, "--json"]
+    listener, address = listen_alone(
+        trainer, *words, *meet, "--out", out, env={"LOCKSTEP_LOG": "info"}
+    )
+    trainer.read_to(listener, 3)
+    joiner = trainer.start("--join", address, *meet)
+    found, done = finish(trainer, listener, out)
+    assert trainer.starter.finish(joiner, TIMEOUT).returncode == 0
+    assert re.search(r"step \d is left, to be computed anew", done.stderr), done.stderr
+    assert workers_of(out)[-1] == 2
+    assert_same(found, trainer.train(*words, "-n", 2))

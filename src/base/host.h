@@ -25,7 +25,7 @@
 #include <lockstep/status.h>
 
 #define LSI_HOST_MAGIC 0x4b4c5354534f4831u
-#define LSI_HOST_VERSION 2u
+#define LSI_HOST_VERSION 3u
 #define LSI_MAX_RANKS 256
 #define LSI_MAX_HOSTS 64
 #define LSI_HOST_COMM_BYTES ((size_t)8 << 20)
@@ -71,7 +71,8 @@ typedef struct lsi_host_block {
     int32_t launcher;    /* pid of the creator, whose descendants the ranks are */
     uint64_t heap_bytes; /* of one local rank */
     _Alignas(64) _Atomic uint32_t epoch;
-    _Atomic uint32_t wish; /* LSI_WISH_… */
+    _Atomic uint32_t wish;    /* LSI_WISH_… */
+    _Atomic uint32_t waiting; /* workers that a change would add */
     lsi_host_rank ranks[LSI_MAX_RANKS];
 } lsi_host_block;
 

@@ -114,17 +114,17 @@ static int is_in(const lsi_table *t, uint64_t id)
     return 0;
 }
 
-/* Workers that wait while the latest generation runs. Hosts that have still to enter it say nothing
- * of that. */
-static int spare(const lsi_council *c)
+/* Hosts that have still to enter it say nothing of that. */
+int lsi_decide_spare(const lsi_council *c)
 {
+    const int room = c->most - size_of(&c->table);
     int sum = 0;
     for (int i = 0; i < c->n_seats; i++) {
         const lsi_seat *s = &c->seats[i];
         if (!s->leaving && (s->generation >= c->table.generation || !is_in(&c->table, s->id)))
             sum += s->ready;
     }
-    return sum;
+    return sum < room ? sum : room > 0 ? room : 0;
 }
 
 /* Hosts of the latest generation that are here. */
@@ -242,8 +242,7 @@ lsi_decision lsi_decide(const lsi_council *c, double waited, lsi_table *out, cha
     if (c->table.generation && !c->stop && all_leave(c) && has_quorum(c))
         return LSI_DECIDE_STOP;
     if (c->table.generation && is_running(c)) {
-        const int more = spare(c) > 0 && size_of(&c->table) < c->most;
-        return more && c->change < c->table.generation ? LSI_DECIDE_CHANGE : LSI_DECIDE_NOTHING;
+        return lsi_decide_spare(c) && c->change < c->table.generation ? LSI_DECIDE_CHANGE : LSI_DECIDE_NOTHING;
     }
     if (!c->table.generation && !c->stop)
         return decide_first(c, waited, why);

@@ -17,6 +17,9 @@ typedef enum lsi_decision {
 /* `waited`: seconds since this has been so. *why is a text of LSI_HOST_CAUSE_MAX. Pure. */
 lsi_decision lsi_decide(const lsi_council *c, double waited, lsi_table *out, char *why);
 
+/* Workers that wait while the latest generation runs, and would fit into it. Pure. */
+int lsi_decide_spare(const lsi_council *c);
+
 /* Is there a host that stays and keeps the state as well as any? Else those who were asked to go
  * are still needed: to hand it over or, when nobody stays, to save it. Pure. */
 int lsi_decide_has_heir(const lsi_council *c);

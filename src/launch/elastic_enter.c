@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "launch/decide.h"
 #include "launch/elastic.h"
 
 /* The `n` of our workers that wait who have been with the run for the longest, by their numbers. */
@@ -93,6 +94,7 @@ void lsi_elastic_set_wishes(lsi_run *run)
         wish |= LSI_WISH_STOP;
     if (e->council.change >= e->generation || e->leaving)
         wish |= LSI_WISH_CHANGE;
+    atomic_store(&run->segment.block->waiting, (uint32_t)lsi_decide_spare(&e->council));
     atomic_store(&run->segment.block->wish, wish);
 }
 

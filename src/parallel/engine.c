@@ -29,6 +29,7 @@ struct lsi_engine {
     float *observed;        /* of the batch */
     int last_run;           /* of its shard: gradients are complete when they are ready */
     void (*ask)(void *arg); /* lsi_engine_config */
+    int (*leave)(void *arg);
     void *ask_arg;
     int has_stepped; /* since it was opened */
     int stop;        /* lsi_engine_ask_stop */
@@ -308,6 +309,7 @@ ls_status lsi_engine_open(ls_comm *comm, ls_graph *graph, const lsi_engine_confi
     e->another = config->another;
     e->another_arg = config->another_arg;
     e->ask = config->ask;
+    e->leave = config->leave;
     e->ask_arg = config->ask_arg;
     e->momentum = config->statistics > 0 ? config->statistics : STATISTICS;
     e->buffers = ls_graph_buffer_elements(graph);
@@ -430,6 +432,31 @@ static void say_wishes(lsi_engine *e, double *tail)
     tail[LSI_TAIL_CHANGE] += e->change;
 }
 
+static void fail_all(lsi_engine *e, ls_comm *comm, const char *text)
+{
+    const lsi_domain *d = e ? &e->replica->domain : NULL;
+    ls_comm *const all[] = {d ? d->local : NULL, d ? d->leaders : NULL, comm};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (all[i])
+            lsi_comm_fail(all[i], LS_ERR_ABORTED, text);
+}
+
+/* Between two operations, while nothing has been changed: is there a reason to leave the step? */
+static ls_status look_around(lsi_engine *e)
+{
+    char text[LSI_ERROR_MAX];
+    lsi_domain *d = &e->replica->domain;
+    LSI_TRY(lsi_domain_look(d));
+    if (d->world->failed != LS_OK) /* somebody on another host */
+        return lsi_comm_failed(d->world);
+    if (!e->leave || !e->leave(e->ask_arg))
+        return LS_OK;
+    snprintf(text, sizeof text, "step %llu is left, to be computed anew with those who wait",
+             (unsigned long long)e->steps + 1);
+    fail_all(e, d->world, text);
+    return lsi_fail_text(LS_ERR_ABORTED, text);
+}
+
 static ls_status give_rows(lsi_engine *e, ls_graph *graph)
 {
     lsi_replica *r = e->replica;
@@ -454,18 +481,21 @@ static ls_status run_together(lsi_engine *e, uint64_t part, lsi_fill_fn fill, vo
         uint64_t first, end;
         lsi_replica_side_shard(r, i, &first, &end);
         ls_graph_bind(e->side[i], r->weights, lsi_replica_side_leaf(r, i));
+        LSI_TRY(look_around(e));
         LSI_TRY(fill(arg, e->side[i], first - part, (size_t)(end - first)));
         LSI_TRY(
             forward(e, e->side[i], first, (size_t)(end - first), 0, lsi_replica_side_tail(r, i)));
     }
     ls_status status = n ? LS_IN_PROGRESS : LS_OK;
-    while (status == LS_IN_PROGRESS)
+    while (status == LS_IN_PROGRESS) {
+        LSI_TRY(look_around(e));
         for (int i = 0; i < n; i++) {
             e->last_run = i + 1 == n;
             status = ls_graph_backward(e->side[i]);
             if (status != LS_OK && status != LS_IN_PROGRESS)
                 return status;
         }
+    }
     for (int i = 0; r->sparse && i < n; i++) {
         lsi_fold_next(&r->fold, &r->step);
         LSI_TRY(give_rows(e, e->side[i]));
@@ -485,11 +515,12 @@ static ls_status run_shard(lsi_engine *e, uint64_t part, uint64_t first, uint64_
     for (uint64_t at = first; at < end; at += e->micro) {
         const size_t n = end - at < e->micro ? (size_t)(end - at) : e->micro;
         e->last_run = at + n == end;
+        LSI_TRY(look_around(e));
         LSI_TRY(fill(arg, e->graph, at - part, n));
         LSI_TRY(forward(e, e->graph, at, n, at > first, lsi_replica_tail(r)));
         ls_status status;
         while ((status = ls_graph_backward(e->graph)) == LS_IN_PROGRESS)
-            ;
+            LSI_TRY(look_around(e));
         LSI_TRY(status);
     }
     LSI_TRY(give_rows(e, e->graph));
@@ -570,13 +601,8 @@ const lsi_vault_figures *lsi_engine_figures(const lsi_engine *e, uint64_t number
 void lsi_engine_give_up(lsi_engine *e, ls_comm *comm)
 {
     char text[LSI_ERROR_MAX];
-    const lsi_domain *d = e ? &e->replica->domain : NULL;
-    ls_comm *const all[] = {d ? d->local : NULL, d ? d->leaders : NULL, comm};
     snprintf(text, sizeof text, "%s", ls_last_error());
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        if (all[i])
-            lsi_comm_fail(all[i], LS_ERR_ABORTED, "");
-    }
+    fail_all(e, comm, "");
     lsi_fail_text(LS_ERR_ABORTED, text);
 }
 

@@ -37,6 +37,9 @@ typedef struct lsi_engine_config {
     /* Called when this worker has computed its shards of a step: the last moment to ask for what is
      * to follow it. NULL: nobody asks. */
     void (*ask)(void *arg);
+    /* Called between two operations: non-zero to leave the step, which has changed nothing yet, on
+     * all workers, with LS_ERR_ABORTED. NULL: it is finished. */
+    int (*leave)(void *arg);
     void *ask_arg;
 } lsi_engine_config;
 

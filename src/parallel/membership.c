@@ -123,6 +123,11 @@ unsigned lsi_member_wish(const lsi_member *m)
     return m->gate >= 0 && m->comm ? atomic_load(&m->comm->world->host.block->wish) : 0;
 }
 
+int lsi_member_waiting(const lsi_member *m)
+{
+    return m->gate >= 0 && m->comm ? (int)atomic_load(&m->comm->world->host.block->waiting) : 0;
+}
+
 void lsi_member_done(lsi_member *m)
 {
     if (m->gate >= 0)

@@ -47,6 +47,8 @@ ls_status lsi_member_enter(lsi_member *m);
 void lsi_member_leave(lsi_member *m);
 /* What the launcher wishes: LSI_WISH_… */
 unsigned lsi_member_wish(const lsi_member *m);
+/* Workers that a change would add. */
+int lsi_member_waiting(const lsi_member *m);
 /* The work is done, or this worker was asked to go: its end is in order. */
 void lsi_member_done(lsi_member *m);
 void lsi_member_goes(lsi_member *m);

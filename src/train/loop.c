@@ -7,7 +7,8 @@
  * 2. A worker that cannot go on says so and tells the others, who end without a word.
  * 3. The first signal ends the run in order, or in an elastic run this worker; the default action
  *    is restored by it, so that a second one ends the process.
- * 4. When another worker fails in an elastic run, the survivors enter the next generation and go on
+ * 4. A step is left before its end when workers wait who can shorten it (lsi_trainer_leaves_step).
+ * 5. When another worker fails in an elastic run, the survivors enter the next generation and go on
  *    where the state says: what was being done is done again, or was finished by one of them.
  */
 #include <signal.h>
@@ -15,10 +16,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "parallel/compare.h"
 #include "train/trainer.h"
+
+#define LONG_S 0.25 /* for a worker to wait for the end of a step, when it could compute */
+#define LATER 0.15  /* of a step: what all may lose by it */
 
 static volatile sig_atomic_t asked_by; /* the signal that asked for the end, 0: none */
 
@@ -79,6 +84,27 @@ void lsi_trainer_ask(void *trainer)
         lsi_engine_ask_change(t->engine);
 }
 
+/* What a step takes, in shards. */
+static int64_t longest(int64_t shards, int64_t workers)
+{
+    return (shards + workers - 1) / workers;
+}
+
+/* Those who wait would have to do so for long, and by what they would take over the step is done no
+ * later, or hardly, than without them. */
+int lsi_trainer_leaves_step(void *trainer)
+{
+    const lsi_trainer *t = trainer;
+    const unsigned wish = lsi_member_wish(t->member);
+    if (!(wish & LSI_WISH_CHANGE) || wish & LSI_WISH_STOP || asked_by || t->usual <= 0)
+        return 0;
+    const int64_t shards = lsi_cut_shards(t->config.train.batch, (int)t->config.train.shards);
+    const double anew = (double)longest(shards, t->workers + lsi_member_waiting(t->member)) /
+                        (double)longest(shards, t->workers);
+    const double spent = lsi_now() - t->began;
+    return anew < 1 && t->usual - spent > LONG_S && spent < t->usual * (1 - anew + LATER);
+}
+
 static ls_status step(lsi_trainer *t, int *change)
 {
     const uint64_t number = lsi_engine_steps(t->engine);
@@ -87,7 +113,9 @@ static ls_status step(lsi_trainer *t, int *change)
     lsi_step_result result;
     lsi_life_say(life(t), "loading data", NULL);
     LSI_TRY(lsi_feed_take(t, number));
+    t->began = lsi_now();
     LSI_TRY(lsi_engine_step(t->engine, samples, lsi_feed_fill, t, &result));
+    t->usual = result.seconds;
     t->stop |= result.stop;
     *change = result.change;
     if (lsi_balance_step(t, &result, samples))

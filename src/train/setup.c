@@ -261,6 +261,7 @@ static lsi_engine_config engine_config(lsi_trainer *t)
                                .another_arg = t,
                                .weights = t->powers,
                                .ask = lsi_trainer_ask,
+                               .leave = lsi_trainer_leaves_step,
                                .ask_arg = t,
                                .keeper = lsi_member_lasts(t->member) ? &t->member->keeper : NULL};
 }
@@ -362,6 +363,7 @@ void lsi_trainer_leave(lsi_trainer *t)
     t->engine = NULL;
     free(t->powers);
     t->powers = NULL;
+    t->usual = 0;
     lsi_member_leave(t->member);
     t->comm = NULL;
     lsi_feed_close(t);

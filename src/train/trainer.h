@@ -47,6 +47,7 @@ typedef struct lsi_trainer {
     lsi_lend lend;
     const void *taken[LSI_FIELDS_MAX];
     int stop;                /* somebody wants the run to end */
+    double began, usual;     /* when the step under way did; seconds of the one before, 0: none */
     int32_t *powers;         /* [workers] what each can do; NULL: all the same */
     uint64_t measured;       /* steps of which the time is known, */
     double shards, computed; /* their shards, and the seconds that those took */
@@ -95,6 +96,8 @@ int lsi_balance_step(lsi_trainer *t, const lsi_step_result *result, uint64_t sam
 
 /* loop.c: what this worker, or its launcher, wants to follow the step. */
 void lsi_trainer_ask(void *trainer);
+/* Is the step to be computed anew, with workers that wait? */
+int lsi_trainer_leaves_step(void *trainer);
 
 /* setup.c */
 /* Before the first generation: what can be made without the others, if it is known what the run

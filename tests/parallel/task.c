@@ -30,6 +30,12 @@ static ls_status build(void *arg, ls_graph **out)
     return status;
 }
 
+static int leave(void *arg)
+{
+    task_run *run = arg;
+    return ++run->asked == run->leave_at;
+}
+
 ls_status task_open(const task *t, ls_comm *comm, const lsi_keeper *keeper, task_run *run)
 {
     ls_optim_config optim = LS_OPTIM_CONFIG_INIT;
@@ -43,6 +49,8 @@ ls_status task_open(const task *t, ls_comm *comm, const lsi_keeper *keeper, task
                                       .optimizer = &optim,
                                       .another = build,
                                       .another_arg = run,
+                                      .leave = leave,
+                                      .ask_arg = run,
                                       .keeper = keeper};
     *run = (task_run){.task = t, .graph_batch = lsi_engine_graph_batch(&config)};
     LSI_TRY(build(run, &run->graph));

@@ -27,6 +27,7 @@ typedef struct task_run {
     size_t graph_batch;
     ls_graph *graph;
     lsi_engine *engine;
+    int leave_at, asked; /* leave the step when asked for the leave_at-th time; 0: never */
 } task_run;
 
 /* `keeper` may be NULL. On failure there is nothing to close. `run` must stay where it is. */
