@@ -11,6 +11,7 @@
  * 3. Statistics of batch norm are those of a shard; running ones take the mean over the batch, by
  *    the tree over shards. Every worker keeps its own copy, all equal.
  * 4. After the second step nothing is allocated.
+ * 5. Between two operations every worker looks whether somebody has died, or wants the step left.
  */
 #ifndef LSI_PARALLEL_ENGINE_H
 #define LSI_PARALLEL_ENGINE_H
