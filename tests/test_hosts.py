@@ -42,7 +42,7 @@ class Cluster(Hosts):
         for i, n in enumerate(sizes[1:], 1):
             launchers.append(self.join(n, *words, namespace=self.names[i], **common))
             if i + 1 < len(sizes):
-                time.sleep(0.15)
+                time.sleep(0.4)
         return launchers
 
     def read_pids(self, launchers, sizes):

@@ -91,7 +91,7 @@ def test_ranks_are_counted_host_by_host(hosts, sizes):
     processes = [hosts.listen(sizes[0], len(sizes), *WHO)]
     for n in sizes[1:]:
         processes.append(hosts.join(n, *WHO, options=["--wait", "10"]))
-        time.sleep(0.15)  # arrival decides the numbers
+        time.sleep(0.4)  # arrival decides the numbers
     first = 0
     for n, process in zip(sizes, processes):
         done = hosts.finish(process)

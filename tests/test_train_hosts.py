@@ -49,7 +49,7 @@ class Hosts(Trainer):
         for host, workers in enumerate(sizes[1:], 1):
             launchers.append(self.join(host, workers, address, "--json", env=env))
             if host + 1 < len(sizes):
-                time.sleep(0.15)
+                time.sleep(0.4)
         return launchers
 
     def end(self, launchers):
