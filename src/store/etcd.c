@@ -17,7 +17,8 @@
  *    and no more when there are others.
  * 2. When a connection is lost in the middle of a change, nobody knows whether it was made. The
  *    nonce of seal.h tells: a compare-and-put is never made twice, nor reported as a conflict with
- *    itself. A put is made again unless its own value is there.
+ *    itself. A put is made again unless its own value is there; what was sent before, and reaches
+ *    etcd only after the key was changed (a server that was stopped wakes), has no effect then.
  * 3. Endpoints that refuse are asked again for LSI_ETCD_PATIENCE_S at most; then, as after
  *    nonsense and values of strangers, the client is broken and stays so. A time-out does not
  *    break it.
@@ -81,18 +82,25 @@ static ls_status put_sealed(lsi_etcd *c, const char *what, const char *key, cons
                             uint64_t *version)
 {
     double deadline = lsi_now() + c->timeout_s;
+    uint64_t until = c->heard; /* changes of the key up to here are ours to overwrite */
     for (;;) {
         const uint8_t *value = lsi_buffer_front(sealed);
         LSI_TRY(lsi_etcd_begin(c));
         LSI_TRY(expected ? lsi_etcd_compare_and_put(&c->request, name, *expected, value,
                                                     sealed->used, lease)
-                         : lsi_etcd_put(&c->request, name, value, sealed->used, lease));
-        ls_status status = lsi_etcd_ask(c, expected ? "v3/kv/txn" : "v3/kv/put", deadline, 1);
+                         : lsi_etcd_put_unless_changed(&c->request, name, until, value,
+                                                       sealed->used, lease));
+        ls_status status = lsi_etcd_ask(c, "v3/kv/txn", deadline, 1);
         if (status == LS_IN_PROGRESS)
             return lsi_etcd_fail_late(c, what, key);
         if (status != LS_ERR_ABORTED) {
             LSI_TRY(status);
-            break;
+            const lsi_etcd_answer *a = &c->answer;
+            if (expected || a->code != LSI_ETCD_FINE || a->succeeded || a->revision <= until ||
+                is_ours(c, sealed))
+                break;
+            until = a->revision; /* others have changed it, before us */
+            continue;
         }
         LSI_TRY(lsi_etcd_begin(c));
         LSI_TRY(lsi_etcd_range(&c->request, name, NULL, 0, 1));
@@ -108,11 +116,14 @@ static ls_status put_sealed(lsi_etcd *c, const char *what, const char *key, cons
         return lsi_etcd_break(c, lsi_fail(LS_ERR_PROTOCOL, "is that an etcd?", what,
                                           "%s: %s does not say its revision", key, c->who));
     *version = c->answer.revision;
-    if (!expected || c->answer.succeeded)
+    if (c->answer.succeeded)
         return LS_OK;
     *version = c->answer.count > 0 ? c->answer.entries[0].version : 0;
     if (is_ours(c, sealed)) /* curl itself sends a request again on a connection that was closed */
         return LS_OK;
+    if (!expected)
+        return lsi_etcd_break(c, lsi_fail(LS_ERR_PROTOCOL, "is that an etcd?", what,
+                                          "%s: %s refuses without a reason", key, c->who));
     return lsi_fail(LS_ERR_CONFLICT, "read it again and decide anew", what,
                     "%s has version %llu, not %llu", key, (unsigned long long)*version,
                     (unsigned long long)*expected);

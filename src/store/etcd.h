@@ -41,6 +41,7 @@ typedef struct lsi_etcd {
     size_t lease_count;
     lsi_buffer request;
     lsi_etcd_answer answer; /* of the latest call; get's value lies in it */
+    uint64_t heard;         /* the latest revision of an answer */
 
     /* watching: etcd_watch.c */
     lsi_etcd_prefix *watches;

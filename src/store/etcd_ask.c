@@ -71,6 +71,8 @@ static ls_status read_answer(lsi_etcd *c, const lsi_http_transfer *t, const char
 {
     lsi_etcd_answer_free(&c->answer);
     ls_status status = lsi_etcd_parse(lsi_buffer_front(&t->body), t->body.used, &c->answer);
+    if (status == LS_OK && c->answer.revision > c->heard)
+        c->heard = c->answer.revision;
     if (t->code != 200 && (status == LS_ERR_PROTOCOL || c->answer.code == LSI_ETCD_FINE))
         return lsi_etcd_fail_transfer(t, address);
     LSI_TRY(status);

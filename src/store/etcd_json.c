@@ -83,18 +83,35 @@ ls_status lsi_etcd_put(lsi_buffer *out, const char *key, const void *value, size
     return add(out, ",\"lease\":\"%" PRIu64 "\"}", lease);
 }
 
-ls_status lsi_etcd_compare_and_put(lsi_buffer *out, const char *key, uint64_t expected,
-                                   const void *value, size_t bytes, uint64_t lease)
+/* The rest of a transaction that has begun with a comparison of the key. */
+static ls_status add_put_or_range(lsi_buffer *out, const char *key, const void *value, size_t bytes,
+                                  uint64_t lease)
 {
-    LSI_TRY(
-        add(out, "{\"compare\":[{\"target\":\"%s\",\"result\":\"EQUAL\",\"%s\":\"%" PRIu64 "\",",
-            expected ? "MOD" : "CREATE", expected ? "mod_revision" : "create_revision", expected));
     LSI_TRY(add_keys(out, key, NULL));
     LSI_TRY(add(out, "}],\"success\":[{\"request_put\":"));
     LSI_TRY(lsi_etcd_put(out, key, value, bytes, lease));
     LSI_TRY(add(out, "}],\"failure\":[{\"request_range\":{"));
     LSI_TRY(add_keys(out, key, NULL));
     return add(out, "}}]}");
+}
+
+ls_status lsi_etcd_put_unless_changed(lsi_buffer *out, const char *key, uint64_t revision,
+                                      const void *value, size_t bytes, uint64_t lease)
+{
+    LSI_TRY(add(out,
+                "{\"compare\":[{\"target\":\"MOD\",\"result\":\"LESS\",\"mod_revision\":\"%" PRIu64
+                "\",",
+                revision + 1));
+    return add_put_or_range(out, key, value, bytes, lease);
+}
+
+ls_status lsi_etcd_compare_and_put(lsi_buffer *out, const char *key, uint64_t expected,
+                                   const void *value, size_t bytes, uint64_t lease)
+{
+    LSI_TRY(
+        add(out, "{\"compare\":[{\"target\":\"%s\",\"result\":\"EQUAL\",\"%s\":\"%" PRIu64 "\",",
+            expected ? "MOD" : "CREATE", expected ? "mod_revision" : "create_revision", expected));
+    return add_put_or_range(out, key, value, bytes, lease);
 }
 
 ls_status lsi_etcd_delete(lsi_buffer *out, const char *key)

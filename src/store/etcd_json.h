@@ -70,6 +70,9 @@ ls_status lsi_etcd_range(lsi_buffer *out, const char *key, const char *end, uint
                          int limit);
 ls_status lsi_etcd_put(lsi_buffer *out, const char *key, const void *value, size_t bytes,
                        uint64_t lease);
+/* Put unless the key was changed after `revision`, else range. */
+ls_status lsi_etcd_put_unless_changed(lsi_buffer *out, const char *key, uint64_t revision,
+                                      const void *value, size_t bytes, uint64_t lease);
 /* Put if the key's version is `expected` (0: absent), else range. */
 ls_status lsi_etcd_compare_and_put(lsi_buffer *out, const char *key, uint64_t expected,
                                    const void *value, size_t bytes, uint64_t lease);

@@ -112,6 +112,29 @@ static void put_as_stranger(const char *key, const void *value, size_t bytes)
     lsi_buffer_free(&body);
 }
 
+/* A put that was sent before others, and reaches etcd after them, as from a server that was stopped:
+ * it has no effect. Clients that know less than others still overwrite what they wrote. */
+static void late_puts_have_no_effect(void **state)
+{
+    (void)state;
+    char name[128];
+    uint64_t first;
+    lsi_buffer body = {0};
+    lsi_store *one = open_client(5), *two = open_client(5);
+    assert_int_equal(one->ops->put(one, "k", "1", 1, 0, &first), LS_OK);
+    put_text(one, "k", "2", 0);
+    put_text(two, "k", "3", 0); /* two has not heard of anything */
+    put_text(one, "k", "4", 0);
+    snprintf(name, sizeof name, "%s/k", strrchr(fixture.url, '/') + 1);
+    assert_int_equal(lsi_etcd_put_unless_changed(&body, name, first, "late", 4, 0), LS_OK);
+    assert_int_equal(lsi_buffer_append(&body, "", 1), LS_OK);
+    assert_int_equal(post_raw("kv/txn", (const char *)lsi_buffer_front(&body)), 200);
+    assert_text(two, "k", "4");
+    lsi_buffer_free(&body);
+    lsi_store_close(one);
+    lsi_store_close(two);
+}
+
 static void values_of_strangers_are_refused(void **state)
 {
     (void)state;
@@ -298,6 +321,7 @@ int main(void)
         ETCD(leases_of_killed_processes_expire),
         ETCD(lists_and_watches_many_prefixes),
         ETCD(unread_changes_are_bounded),
+        ETCD(late_puts_have_no_effect),
     };
     return RUN_WITH_ETCD(tests);
 }
