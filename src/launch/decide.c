@@ -242,7 +242,8 @@ lsi_decision lsi_decide(const lsi_council *c, double waited, lsi_table *out, cha
     if (c->table.generation && !c->stop && all_leave(c) && has_quorum(c))
         return LSI_DECIDE_STOP;
     if (c->table.generation && is_running(c)) {
-        return lsi_decide_spare(c) && c->change < c->table.generation ? LSI_DECIDE_CHANGE : LSI_DECIDE_NOTHING;
+        return lsi_decide_spare(c) && c->change < c->table.generation ? LSI_DECIDE_CHANGE
+                                                                      : LSI_DECIDE_NOTHING;
     }
     if (!c->table.generation && !c->stop)
         return decide_first(c, waited, why);

@@ -112,7 +112,7 @@ static void put_as_stranger(const char *key, const void *value, size_t bytes)
     lsi_buffer_free(&body);
 }
 
-/* A put that was sent before others, and reaches etcd after them, as from a server that was stopped:
+/* A put that was sent before others and reaches etcd after them, from a server that was stopped:
  * it has no effect. Clients that know less than others still overwrite what they wrote. */
 static void late_puts_have_no_effect(void **state)
 {
