@@ -263,6 +263,7 @@ static void go_on(rank *self)
     rank_case(self, "%s: %s until %d", c->task->model, c->who, (int)c->until);
     OK(self, task_open(c->task, self->comm, c->plain ? NULL : &keeper, &run));
     run.leave_at = self->rank == 0 ? c->leave_at : 0;
+    rank_meet(self); /* a step can be left before others have come to it */
     int left = 0;
     while (lsi_engine_steps(run.engine) < c->until && !left) {
         const uint64_t n = lsi_engine_steps(run.engine);
