@@ -23,7 +23,7 @@
 #include "train/trainer.h"
 
 #define LONG_S 0.25 /* for a worker to wait for the end of a step, when it could compute */
-#define LATER 0.15  /* of a step: what all may lose by it */
+#define LATER 0.3   /* of a step: what all may lose by it */
 
 static volatile sig_atomic_t asked_by; /* the signal that asked for the end, 0: none */
 
