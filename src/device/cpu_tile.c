@@ -145,22 +145,17 @@ void LSI_K(tile)(const lsi_tile *t)
 }
 
 /* A block of at most 16 rows and columns: to[c * to_row + r] = from[r * from_row + c]. */
-LSI_VEC void transpose_block(size_t rows, size_t cols, const float *from, size_t from_row,
-                             float *to, size_t to_row)
+static void transpose_edge(size_t rows, size_t cols, const float *from, size_t from_row, float *to,
+                           size_t to_row)
 {
     v16 block[16];
+    rows = rows < 16 ? rows : 16;
+    cols = cols < 16 ? cols : 16;
     for (size_t i = 0; i < 16; i++)
         block[i] = i < rows ? v16_get(from + i * from_row, cols) : v16_zero();
     v16_transpose(block);
     for (size_t i = 0; i < cols; i++)
         v16_put(to + i * to_row, block[i], rows);
-}
-
-/* One at the edge; apart, because it needs memory for what the others have registers for. */
-static __attribute__((noinline)) void transpose_edge(size_t rows, size_t cols, const float *from,
-                                                     size_t from_row, float *to, size_t to_row)
-{
-    transpose_block(rows < 16 ? rows : 16, cols < 16 ? cols : 16, from, from_row, to, to_row);
 }
 
 static void transpose(const float *from, size_t from_row, size_t rows, size_t cols, float *to,
@@ -170,7 +165,7 @@ static void transpose(const float *from, size_t from_row, size_t rows, size_t co
         for (size_t c = 0; c < cols; c += 16) {
             const float *at = from + r * from_row + c;
             if (rows - r >= 16 && cols - c >= 16)
-                transpose_block(16, 16, at, from_row, to + c * to_row + r, to_row);
+                v16_transpose_to(at, from_row, to + c * to_row + r, to_row);
             else
                 transpose_edge(rows - r, cols - c, at, from_row, to + c * to_row + r, to_row);
         }

@@ -83,6 +83,46 @@ LSI_VEC void v16_transpose(v16 r[16])
 }
 #endif
 
+#if defined(LSI_VEC_AVX2)
+/* to[c * to_row + r] = from[r * from_row + c] for 8 rows and columns. Rows four apart share a
+ * register as they are read, so that nothing has to change halves: 16 shuffles. */
+LSI_VEC void v16_transpose8_to(const float *from, size_t from_row, float *to, size_t to_row)
+{
+#pragma GCC unroll 2
+    for (size_t c = 0; c < 8; c += 4) {
+        __m256 r[4];
+#pragma GCC unroll 4
+        for (size_t i = 0; i < 4; i++)
+            r[i] =
+                _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(from + i * from_row + c)),
+                                     _mm_loadu_ps(from + (i + 4) * from_row + c), 1);
+        const __m256 a = _mm256_unpacklo_ps(r[0], r[1]), b = _mm256_unpackhi_ps(r[0], r[1]);
+        const __m256 d = _mm256_unpacklo_ps(r[2], r[3]), e = _mm256_unpackhi_ps(r[2], r[3]);
+        _mm256_storeu_ps(to + c * to_row, _mm256_shuffle_ps(a, d, 0x44));
+        _mm256_storeu_ps(to + (c + 1) * to_row, _mm256_shuffle_ps(a, d, 0xee));
+        _mm256_storeu_ps(to + (c + 2) * to_row, _mm256_shuffle_ps(b, e, 0x44));
+        _mm256_storeu_ps(to + (c + 3) * to_row, _mm256_shuffle_ps(b, e, 0xee));
+    }
+}
+#endif
+
+/* to[c * to_row + r] = from[r * from_row + c] for 16 rows and columns. */
+LSI_VEC void v16_transpose_to(const float *from, size_t from_row, float *to, size_t to_row)
+{
+#if defined(LSI_VEC_AVX2)
+    for (size_t r = 0; r < 16; r += 8) /* in pieces that fit the registers */
+        for (size_t c = 0; c < 16; c += 8)
+            v16_transpose8_to(from + r * from_row + c, from_row, to + c * to_row + r, to_row);
+#else
+    v16 block[16];
+    for (size_t i = 0; i < 16; i++)
+        block[i] = v16_load(from + i * from_row);
+    v16_transpose(block);
+    for (size_t i = 0; i < 16; i++)
+        v16_store(to + i * to_row, block[i]);
+#endif
+}
+
 /* Lane i is v16_sum(r[i]): the same additions. */
 LSI_VEC v16 v16_sums(const v16 r[16])
 {
