@@ -24,13 +24,20 @@
 static void multiply_packed(size_t rows, size_t n, size_t of, size_t k, const float *a,
                             size_t a_row, const float *b, size_t b_k, float *c, size_t ldc)
 {
-    lsi_tile t = {.k = k, .segments = 1, .a_row = a_row, .a_col = 1, .ldc = ldc};
+    lsi_tile t = {.k = k,
+                  .segments = 1,
+                  .a_row = a_row,
+                  .a_col = 1,
+                  .ldc = ldc,
+                  .b_next = b_k * TILE_COLS,
+                  .c_next = TILE_COLS};
     for (size_t i = 0; i < rows; i += TILE_ROWS) {
         t.rows = rows - i < TILE_ROWS ? rows - i : TILE_ROWS;
         t.a = a + i * a_row;
-        for (size_t j = 0, width; j < n; j += width) {
-            t.width = t.b_row = width = tile_width(of - j);
-            t.cols = of == n && n - j < width ? n - j : width;
+        for (size_t j = 0; j < n; j += t.cols + t.more * TILE_COLS) {
+            t.width = t.b_row = tile_width(of - j);
+            t.cols = of == n && n - j < t.width ? n - j : t.width;
+            t.more = tile_further(n - j);
             t.b = b + j * b_k;
             t.c = c + i * ldc + j;
             LSI_K(tile)(&t);
@@ -235,15 +242,22 @@ static float dot(size_t n, const float *a, const float *b)
 static void add_transposed(const lsi_attention *p, const room *r, const float *s, size_t keys,
                            size_t rows, const float *b, size_t first, float *c, int add)
 {
-    lsi_tile t = {.k = rows, .segments = 1, .a_row = 1, .ldc = p->stride, .ld_start = p->stride};
+    lsi_tile t = {.k = rows,
+                  .segments = 1,
+                  .a_row = 1,
+                  .ldc = p->stride,
+                  .ld_start = p->stride,
+                  .b_next = p->t * TILE_COLS,
+                  .c_next = TILE_COLS};
     for (size_t i = 0; i < keys; i += TILE_ROWS) {
         t.rows = keys - i < TILE_ROWS ? keys - i : TILE_ROWS;
         t.a = s + i;
         t.a_col = r->ld;
-        for (size_t j = 0, width; j < p->hd; j += width) {
-            t.width = t.b_row = width = tile_width(p->hd - j);
-            t.cols = p->hd - j < width ? p->hd - j : width;
-            t.b = b + j * p->t + first * width;
+        for (size_t j = 0; j < p->hd; j += t.cols + t.more * TILE_COLS) {
+            t.width = t.b_row = tile_width(p->hd - j);
+            t.cols = p->hd - j < t.width ? p->hd - j : t.width;
+            t.more = tile_further(p->hd - j);
+            t.b = b + j * p->t + first * t.width;
             t.c = c + i * p->stride + j;
             t.start = add ? t.c : NULL;
             LSI_K(tile)(&t);

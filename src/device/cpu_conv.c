@@ -77,20 +77,35 @@ static const float *image_row(const window *w, size_t q, size_t rows)
     return w->source->rows + ((w->y0 + q) * w->image->w + w->x0) * w->image->c + w->c0;
 }
 
+/* The next strip of a row of the output of which `left` pixels are left, and those of the same
+ * length behind it; returns their pixels. */
+static size_t take_strips(const window *w, lsi_tile *t, size_t left, size_t strip)
+{
+    size_t pixels = t->rows = tile_height(left, strip);
+    t->more = 0;
+    t->a_next = t->rows * w->step_w * w->image->c;
+    t->c_next = t->rows * w->out_row;
+    while (t->cols == t->width && pixels < left && tile_height(left - pixels, strip) == t->rows) {
+        t->more++;
+        pixels += t->rows;
+    }
+    return pixels;
+}
+
 /* The band of output channels [j, j + t->cols), row by row of the output. */
 static void slide_tiles(const window *w, lsi_tile *t, size_t j, float *y)
 {
     const size_t strip = strip_length(w->out_w, TILE_ROWS);
     for (size_t oy = 0; oy < w->out_h; oy++) {
         const float *row = image_row(w, oy * w->step_h, w->taps_h);
-        for (size_t ox = 0; ox < w->out_w; ox += strip) {
-            t->rows = w->out_w - ox < strip ? w->out_w - ox : strip;
+        for (size_t ox = 0, pixels; ox < w->out_w; ox += pixels) {
+            pixels = take_strips(w, t, w->out_w - ox, strip);
             t->a = row + ox * w->step_w * w->image->c;
             t->c = y + oy * w->out_line + ox * w->out_row + j;
             t->start = w->add ? t->c : NULL;
             LSI_K(tile)(t);
             if (w->bias)
-                add_bias(w, t->c, t->rows, j, t->cols);
+                add_bias(w, t->c, pixels, j, t->cols);
         }
     }
 }

@@ -20,6 +20,7 @@
 #define NC LSI_GEMM_NC
 #define A_PAD 16        /* floats between the rows of a copy of A */
 #define SET_STRIDE 1024 /* floats: rows a multiple of this apart share one set of the first cache */
+#define TOGETHER (4 * TILE_COLS) /* columns that are finished together: the first cache has them */
 #define WORTH_COPYING (2 * TILE_COLS) /* columns of C, from which on a copy of A pays */
 
 /* Sixteen columns, or the last few, of a finished tile. act and slopes are constants: what the
@@ -138,10 +139,14 @@ static void strip(const lsi_gemm *g, const k_block *kb, lsi_tile *t, size_t i, s
     const float *from = kb->first ? g->start : g->c;
     t->ld_start = kb->first ? g->ld_start : g->ldc;
     take_a(g, kb, t, i, n, room);
-    for (size_t j = 0, width; j < n; j += width) {
+    for (size_t j = 0, cols; j < n; j += cols) {
         float *panel = packed + j * kb->k;
-        t->width = t->b_row = width = tile_width(n - j);
-        t->cols = n - j < width ? n - j : width;
+        t->width = t->b_row = tile_width(n - j);
+        t->cols = cols = n - j < t->width ? n - j : t->width;
+        t->more = i == 0 || t->keep_a         ? 0
+                  : after && n - j > TOGETHER ? tile_further(TOGETHER)
+                                              : tile_further(n - j);
+        cols += t->more * TILE_COLS;
         t->b = panel;
         t->c = g->c + i * g->ldc + j0 + j;
         t->start = from ? from + i * t->ld_start + j0 + j : NULL;
@@ -155,23 +160,22 @@ static void strip(const lsi_gemm *g, const k_block *kb, lsi_tile *t, size_t i, s
         t->keep_a = t->keep_b = NULL;
         if (i == 0 && g->sums)
             LSI_K(column_sums)
-        (kb->k, t->cols, panel, width, g->sums + j0 + j, g->add_sums || !kb->first);
+        (kb->k, t->cols, panel, t->width, g->sums + j0 + j, g->add_sums || !kb->first);
         if (after)
-            finish(g, i, t->rows, j0 + j, t->cols);
+            finish(g, i, t->rows, j0 + j, cols);
     }
 }
 
-/* All rows of C for columns [j0, j0 + n) and one k-block, in strips of about the same height, the
- * last two of the same: in a low one too few chains would wait for themselves. */
+/* All rows of C for columns [j0, j0 + n) and one k-block, in strips of about the same height. */
 static void columns(const lsi_gemm *g, const k_block *kb, size_t j0, size_t n, float *packed,
                     float *room)
 {
-    lsi_tile t = {.k = kb->k, .segments = 1, .ldc = g->ldc};
+    lsi_tile t = {
+        .k = kb->k, .segments = 1, .ldc = g->ldc, .b_next = kb->k * TILE_COLS, .c_next = TILE_COLS};
     const size_t strips = (g->m + TILE_ROWS - 1) / TILE_ROWS;
     const size_t rows = strips ? (g->m + strips - 1) / strips : 0;
     for (size_t i = 0; i < g->m; i += t.rows) {
-        const size_t left = g->m - i;
-        t.rows = left >= 2 * rows ? rows : left > rows ? (left + 1) / 2 : left;
+        t.rows = tile_height(g->m - i, rows);
         strip(g, kb, &t, i, j0, n, packed, room);
     }
 }

@@ -12,9 +12,9 @@
 #define FORGET(pointer) __asm__("" : "+r"(pointer))
 
 /* rows, vectors and keeps are constants where this is used, and so is one of the strides of A. */
-LSI_VEC void multiply(const int rows, const int vectors, const int keeps, const lsi_tile *t,
-                      size_t a_row, size_t a_col, const float *start, size_t ld_start, float *c,
-                      size_t ldc)
+LSI_VEC void multiply_one(const int rows, const int vectors, const int keeps, const lsi_tile *t,
+                          const float *from, const float *b, size_t a_row, size_t a_col,
+                          const float *start, size_t ld_start, float *c, size_t ldc)
 {
     lane acc[TILE_ROWS][TILE_VECTORS];
 #pragma GCC unroll 16
@@ -22,11 +22,10 @@ LSI_VEC void multiply(const int rows, const int vectors, const int keeps, const 
 #pragma GCC unroll 4
         for (int v = 0; v < vectors; v++)
             acc[i][v] = start ? LANE_LOAD(start + (size_t)i * ld_start + v * LANES) : LANE_ZERO();
-    const float *b = t->b;
     float *keep_a = t->keep_a, *keep_b = t->keep_b;
     for (size_t s = 0; s < t->segments; s++) {
         const float *a[(TILE_ROWS + NEAR - 1) / NEAR];
-        a[0] = t->place ? t->a + t->place[s] : t->a;
+        a[0] = t->place ? from + t->place[s] : from;
 #pragma GCC unroll 16
         for (int i = 1; i * NEAR < rows; i++) {
             a[i] = a[i - 1] + NEAR * a_row;
@@ -68,6 +67,23 @@ LSI_VEC void multiply(const int rows, const int vectors, const int keeps, const 
 #pragma GCC unroll 4
         for (int v = 0; v < vectors; v++)
             LANE_STORE(c + (size_t)i * ldc + v * LANES, acc[i][v]);
+}
+
+/* Tile after tile: what has to be set up for one serves them all. */
+LSI_VEC void multiply(const int rows, const int vectors, const int keeps, const lsi_tile *t,
+                      size_t a_row, size_t a_col, const float *start, size_t ld_start, float *c,
+                      size_t ldc)
+{
+    const float *a = t->a, *b = t->b;
+    for (size_t left = keeps ? 0 : t->more;; left--) {
+        multiply_one(rows, vectors, keeps, t, a, b, a_row, a_col, start, ld_start, c, ldc);
+        if (left == 0)
+            return;
+        a += t->a_next;
+        b += t->b_next;
+        c += t->c_next;
+        start = start ? start + t->c_next : NULL;
+    }
 }
 
 /* keeps is a constant where this is used. */

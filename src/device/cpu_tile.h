@@ -41,6 +41,8 @@ typedef struct lsi_tile {
     size_t ld_start;
     float *c;
     size_t ldc;
+    /* So many tiles more, of whole width, each with A, B and C (and start) moved by so much. */
+    size_t more, a_next, b_next, c_next;
 } lsi_tile;
 
 /* C = start + A B, each element a chain of fma in ascending k. */
@@ -50,6 +52,19 @@ void LSI_K(tile)(const lsi_tile *tile);
 LSI_VEC size_t tile_width(size_t left)
 {
     return left <= LANES ? LANES : TILE_COLS;
+}
+
+/* Whole tiles that follow the first one when `left` columns are left. */
+LSI_VEC size_t tile_further(size_t left)
+{
+    return left >= 2 * TILE_COLS ? left / TILE_COLS - 1 : 0;
+}
+
+/* The height of the next strip when `left` rows are left: `rows`, or the last two about the same: in
+ * a low one too few chains would wait for themselves. */
+LSI_VEC size_t tile_height(size_t left, size_t rows)
+{
+    return left >= 2 * rows ? rows : left > rows ? (left + 1) / 2 : left;
 }
 
 /* Floats that k rows of n columns take when packed. */

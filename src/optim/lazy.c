@@ -20,6 +20,7 @@
 #include "optim/optimizer.h"
 
 #define BATCH 64 /* rows that go to the kernel together */
+#define AHEAD 16 /* rows whose stamps are asked for early */
 
 void lsi_history_keep(ls_optimizer *o)
 {
@@ -91,6 +92,10 @@ ls_status ls_optimizer_touch(ls_optimizer *o, float *params, int index, const in
     ls_status status = LS_OK;
     for (size_t i = 0; status == LS_OK && i < n; i++) {
         const int32_t id = ids[i * stride];
+        if (i + AHEAD < n) {
+            const size_t next = (size_t)ids[(i + AHEAD) * stride];
+            __builtin_prefetch(&o->stamps[param->first_stamp + (next < param->rows ? next : 0)], 1);
+        }
         if (id < 0 || (size_t)id >= param->rows)
             status =
                 lsi_fail(LS_ERR_INVALID, NULL, "optimizer", "parameter %s has no row %ld of %zu",
