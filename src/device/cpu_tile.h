@@ -60,8 +60,8 @@ LSI_VEC size_t tile_further(size_t left)
     return left >= 2 * TILE_COLS ? left / TILE_COLS - 1 : 0;
 }
 
-/* The height of the next strip when `left` rows are left: `rows`, or the last two about the same: in
- * a low one too few chains would wait for themselves. */
+/* The height of the next strip when `left` rows are left: `rows`, or the last two about the same:
+ * in a low one too few chains would wait for themselves. */
 LSI_VEC size_t tile_height(size_t left, size_t rows)
 {
     return left >= 2 * rows ? rows : left > rows ? (left + 1) / 2 : left;
