@@ -23,6 +23,9 @@ typedef __m256 lane;
 #define LANE_STORE(p, v) _mm256_storeu_ps(p, v)
 #define LANE_ALL(p) _mm256_broadcast_ss(p)
 #define LANE_FMA(a, b, c) _mm256_fmadd_ps(a, b, c)
+/* Written down as it is: the compiler would take other forms of it, and copy registers. */
+#define LANE_FMA_TO(acc, a, b)                                                                     \
+    __asm__ volatile("vfmadd231ps %2, %1, %0" : "+x"(acc) : "x"(a), "x"(b))
 #else
 #define LANES 16
 typedef v16 lane;
@@ -31,6 +34,11 @@ typedef v16 lane;
 #define LANE_STORE(p, v) v16_store(p, v)
 #define LANE_ALL(p) v16_set1(*(p))
 #define LANE_FMA(a, b, c) v16_fma(a, b, c)
+#endif
+
+/* acc += a b */
+#if !defined(LANE_FMA_TO)
+#define LANE_FMA_TO(acc, a, b) ((acc) = LANE_FMA(a, b, acc))
 #endif
 
 #endif

@@ -6,77 +6,124 @@
 #define AHEAD 12
 #define LANES_OF_A_LINE (64 / (LANES * (int)sizeof(float)))
 
+/* Steps of k that are written out one after the other, where all strides are constants. Pointers and
+ * the loop's test are then a small part of what the processor takes in, which is the limit while
+ * another thread shares the core: a tenth faster there (Zen 4), the same where the core is ours. */
+#if defined(LSI_VEC_AVX2)
+#define WRITTEN_OUT 4
+#else
+#define WRITTEN_OUT 1
+#endif
+
 /* Rows of A are found from a few pointers, NEAR rows apart. The compiler shall not know how they
  * were made: it would make all of the first one, with a register a row where none is left. */
 #define NEAR 3
+#define POINTERS ((TILE_ROWS + NEAR - 1) / NEAR)
 #define FORGET(pointer) __asm__("" : "+r"(pointer))
 
-/* rows, vectors and keeps are constants where this is used, and so is one of the strides of A. */
-LSI_VEC void multiply_one(const int rows, const int vectors, const int keeps, const lsi_tile *t,
-                          const float *from, const float *b, size_t a_row, size_t a_col,
+/* What a loop is made for. All are constants where it is used, but for some of the strides. */
+typedef struct form {
+    int rows, vectors;
+    int keeps;       /* copies what is read, if asked to */
+    int near;        /* rows of A that one pointer serves */
+    int written_out; /* steps of k */
+    size_t a_row, a_col, b_row;
+} form;
+
+typedef lane accumulators[TILE_ROWS][TILE_VECTORS];
+
+/* The step of k that is `ahead` steps beyond these pointers. */
+LSI_VEC void step(const form f, const float *const *a, const float *b, size_t ahead,
+                  accumulators acc)
+{
+    lane bv[TILE_VECTORS];
+    b += ahead * f.b_row;
+#pragma GCC unroll 4
+    for (int v = 0; v < f.vectors; v++)
+        bv[v] = LANE_LOAD(b + v * LANES);
+#pragma GCC unroll 4
+    for (int v = 0; v < f.vectors; v += LANES_OF_A_LINE)
+        __builtin_prefetch(b + AHEAD * f.b_row + v * LANES);
+#pragma GCC unroll 16
+    for (int i = 0; i < f.rows; i++) {
+        const lane av = LANE_ALL(a[i / f.near] + (size_t)(i % f.near) * f.a_row + ahead * f.a_col);
+#pragma GCC unroll 4
+        for (int v = 0; v < f.vectors; v++)
+            LANE_FMA_TO(acc[i][v], av, bv[v]);
+    }
+}
+
+/* Copies what the next step reads. */
+LSI_VEC void keep(const form f, const float *row, const float *b, float **keep_a, float **keep_b)
+{
+    if (*keep_a) {
+        __builtin_prefetch(row + AHEAD * f.a_col);
+        __builtin_prefetch(row + AHEAD * f.a_col + f.rows - 1);
+        memcpy(*keep_a, row, (size_t)f.rows * sizeof **keep_a);
+        *keep_a += TILE_ROWS;
+    }
+    if (*keep_b) {
+#pragma GCC unroll 4
+        for (int v = 0; v < f.vectors; v++)
+            LANE_STORE(*keep_b + v * LANES, LANE_LOAD(b + v * LANES));
+        *keep_b += f.vectors * LANES;
+    }
+}
+
+LSI_VEC void advance(const form f, size_t steps, const float **a, const float **b)
+{
+#pragma GCC unroll 16
+    for (int i = 0; i * f.near < f.rows; i++)
+        a[i] += steps * f.a_col;
+    *b += steps * f.b_row;
+}
+
+LSI_VEC void multiply_one(const form f, const lsi_tile *t, const float *from, const float *b,
                           const float *start, size_t ld_start, float *c, size_t ldc)
 {
-    lane acc[TILE_ROWS][TILE_VECTORS];
+    accumulators acc;
 #pragma GCC unroll 16
-    for (int i = 0; i < rows; i++)
+    for (int i = 0; i < f.rows; i++)
 #pragma GCC unroll 4
-        for (int v = 0; v < vectors; v++)
+        for (int v = 0; v < f.vectors; v++)
             acc[i][v] = start ? LANE_LOAD(start + (size_t)i * ld_start + v * LANES) : LANE_ZERO();
     float *keep_a = t->keep_a, *keep_b = t->keep_b;
     for (size_t s = 0; s < t->segments; s++) {
-        const float *a[(TILE_ROWS + NEAR - 1) / NEAR];
+        const float *a[POINTERS];
         a[0] = t->place ? from + t->place[s] : from;
 #pragma GCC unroll 16
-        for (int i = 1; i * NEAR < rows; i++) {
-            a[i] = a[i - 1] + NEAR * a_row;
+        for (int i = 1; i * f.near < f.rows; i++) {
+            a[i] = a[i - 1] + (size_t)f.near * f.a_row;
             FORGET(a[i]);
         }
-        for (size_t p = 0; p < t->k; p++) {
-            lane bv[TILE_VECTORS];
+        size_t left = t->k;
+        for (; f.written_out > 1 && left >= (size_t)f.written_out; left -= (size_t)f.written_out) {
 #pragma GCC unroll 4
-            for (int v = 0; v < vectors; v++)
-                bv[v] = LANE_LOAD(b + v * LANES);
-#pragma GCC unroll 4
-            for (int v = 0; v < vectors; v += LANES_OF_A_LINE)
-                __builtin_prefetch(b + AHEAD * t->b_row + v * LANES);
-            if (keeps && keep_a) {
-                const float *row = a[0] + p * a_col;
-                __builtin_prefetch(row + AHEAD * a_col);
-                __builtin_prefetch(row + AHEAD * a_col + rows - 1);
-                memcpy(keep_a, row, (size_t)rows * sizeof *keep_a);
-                keep_a += TILE_ROWS;
-            }
-            if (keeps && keep_b) {
-#pragma GCC unroll 4
-                for (int v = 0; v < vectors; v++)
-                    LANE_STORE(keep_b + v * LANES, bv[v]);
-                keep_b += vectors * LANES;
-            }
-#pragma GCC unroll 16
-            for (int i = 0; i < rows; i++) {
-                lane av = LANE_ALL(a[i / NEAR] + (size_t)(i % NEAR) * a_row + p * a_col);
-#pragma GCC unroll 4
-                for (int v = 0; v < vectors; v++)
-                    acc[i][v] = LANE_FMA(av, bv[v], acc[i][v]);
-            }
-            b += t->b_row;
+            for (int u = 0; u < f.written_out; u++)
+                step(f, a, b, (size_t)u, acc);
+            advance(f, (size_t)f.written_out, a, &b);
+        }
+        for (; left > 0; left--) {
+            if (f.keeps)
+                keep(f, a[0], b, &keep_a, &keep_b);
+            step(f, a, b, 0, acc);
+            advance(f, 1, a, &b);
         }
     }
 #pragma GCC unroll 16
-    for (int i = 0; i < rows; i++)
+    for (int i = 0; i < f.rows; i++)
 #pragma GCC unroll 4
-        for (int v = 0; v < vectors; v++)
+        for (int v = 0; v < f.vectors; v++)
             LANE_STORE(c + (size_t)i * ldc + v * LANES, acc[i][v]);
 }
 
 /* Tile after tile: what has to be set up for one serves them all. */
-LSI_VEC void multiply(const int rows, const int vectors, const int keeps, const lsi_tile *t,
-                      size_t a_row, size_t a_col, const float *start, size_t ld_start, float *c,
-                      size_t ldc)
+LSI_VEC void multiply(const form f, const lsi_tile *t, const float *start, size_t ld_start,
+                      float *c, size_t ldc)
 {
     const float *a = t->a, *b = t->b;
-    for (size_t left = keeps ? 0 : t->more;; left--) {
-        multiply_one(rows, vectors, keeps, t, a, b, a_row, a_col, start, ld_start, c, ldc);
+    for (size_t left = f.keeps ? 0 : t->more;; left--) {
+        multiply_one(f, t, a, b, start, ld_start, c, ldc);
         if (left == 0)
             return;
         a += t->a_next;
@@ -90,12 +137,20 @@ LSI_VEC void multiply(const int rows, const int vectors, const int keeps, const 
 LSI_VEC void multiply_rows(const int keeps, const lsi_tile *t, const float *start, size_t ld_start,
                            float *c, size_t ldc)
 {
-#define ONE(r, vectors)                                                                            \
+    /* A by rows, by columns, or packed; B packed, or as it comes. */
+#define FORM(r, v, near, steps, a_row, a_col, b_row)                                               \
+    multiply((form){r, v, keeps, near, steps, a_row, a_col, b_row}, t, start, ld_start, c, ldc)
+#define ONE(r, v)                                                                                  \
     do {                                                                                           \
-        if (t->a_col == 1)                                                                         \
-            multiply(r, vectors, keeps, t, t->a_row, 1, start, ld_start, c, ldc);                  \
+        const int packed = !keeps && t->b_row == (v)*LANES;                                        \
+        if (packed && t->a_col == 1)                                                               \
+            FORM(r, v, NEAR, WRITTEN_OUT, t->a_row, 1, (v)*LANES);                                 \
+        else if (packed && t->a_col == TILE_ROWS)                                                  \
+            FORM(r, v, TILE_ROWS, WRITTEN_OUT, 1, TILE_ROWS, (v)*LANES);                           \
+        else if (t->a_col == 1)                                                                    \
+            FORM(r, v, NEAR, 1, t->a_row, 1, t->b_row);                                            \
         else                                                                                       \
-            multiply(r, vectors, keeps, t, 1, t->a_col, start, ld_start, c, ldc);                  \
+            FORM(r, v, TILE_ROWS, 1, 1, t->a_col, t->b_row);                                       \
     } while (0)
 #define CASE(r)                                                                                    \
     case r:                                                                                        \
@@ -127,6 +182,7 @@ LSI_VEC void multiply_rows(const int keeps, const lsi_tile *t, const float *star
     }
 #undef CASE
 #undef ONE
+#undef FORM
 }
 
 /* Two functions: the loops of the first have all registers for themselves. */
