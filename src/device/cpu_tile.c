@@ -6,9 +6,10 @@
 #define AHEAD 12
 #define LANES_OF_A_LINE (64 / (LANES * (int)sizeof(float)))
 
-/* Steps of k that are written out one after the other, where all strides are constants. Pointers and
- * the loop's test are then a small part of what the processor takes in, which is the limit while
- * another thread shares the core: a tenth faster there (Zen 4), the same where the core is ours. */
+/* Steps of k that are written out one after the other. The loop's test, and where strides are
+ * constants the pointers, are then a small part of what the processor takes in, which is the limit
+ * while another thread shares the core: a tenth faster there (Zen 4), the same where the core is
+ * ours. */
 #if defined(LSI_VEC_AVX2)
 #define WRITTEN_OUT 4
 #else
@@ -24,16 +25,21 @@
 /* What a loop is made for. All are constants where it is used, but for some of the strides. */
 typedef struct form {
     int rows, vectors;
-    int keeps;       /* copies what is read, if asked to */
-    int near;        /* rows of A that one pointer serves */
-    int written_out; /* steps of k */
+    int keeps;  /* copies what is read, if asked to */
+    int near;   /* rows of A that one pointer serves */
+    int packed; /* a_col and b_row are constants */
     size_t a_row, a_col, b_row;
 } form;
 
 typedef lane accumulators[TILE_ROWS][TILE_VECTORS];
 
+/* Copies of what is read, or NULL. */
+typedef struct copies {
+    float *a, *b;
+} copies;
+
 /* The step of k that is `ahead` steps beyond these pointers. */
-LSI_VEC void step(const form f, const float *const *a, const float *b, size_t ahead,
+LSI_VEC void step(const form f, const float *const *a, const float *b, size_t ahead, copies *keep,
                   accumulators acc)
 {
     lane bv[TILE_VECTORS];
@@ -44,6 +50,18 @@ LSI_VEC void step(const form f, const float *const *a, const float *b, size_t ah
 #pragma GCC unroll 4
     for (int v = 0; v < f.vectors; v += LANES_OF_A_LINE)
         __builtin_prefetch(b + AHEAD * f.b_row + v * LANES);
+    if (f.keeps && keep->a) {
+        __builtin_prefetch(a[0] + AHEAD * f.a_col);
+        __builtin_prefetch(a[0] + AHEAD * f.a_col + f.rows - 1);
+        memcpy(keep->a, a[0], (size_t)f.rows * sizeof *keep->a);
+        keep->a += TILE_ROWS;
+    }
+    if (f.keeps && keep->b) {
+#pragma GCC unroll 4
+        for (int v = 0; v < f.vectors; v++)
+            LANE_STORE(keep->b + v * LANES, bv[v]);
+        keep->b += f.vectors * LANES;
+    }
 #pragma GCC unroll 16
     for (int i = 0; i < f.rows; i++) {
         const lane av = LANE_ALL(a[i / f.near] + (size_t)(i % f.near) * f.a_row + ahead * f.a_col);
@@ -53,29 +71,16 @@ LSI_VEC void step(const form f, const float *const *a, const float *b, size_t ah
     }
 }
 
-/* Copies what the next step reads. */
-LSI_VEC void keep(const form f, const float *row, const float *b, float **keep_a, float **keep_b)
-{
-    if (*keep_a) {
-        __builtin_prefetch(row + AHEAD * f.a_col);
-        __builtin_prefetch(row + AHEAD * f.a_col + f.rows - 1);
-        memcpy(*keep_a, row, (size_t)f.rows * sizeof **keep_a);
-        *keep_a += TILE_ROWS;
-    }
-    if (*keep_b) {
-#pragma GCC unroll 4
-        for (int v = 0; v < f.vectors; v++)
-            LANE_STORE(*keep_b + v * LANES, LANE_LOAD(b + v * LANES));
-        *keep_b += f.vectors * LANES;
-    }
-}
-
 LSI_VEC void advance(const form f, size_t steps, const float **a, const float **b)
 {
 #pragma GCC unroll 16
     for (int i = 0; i * f.near < f.rows; i++)
         a[i] += steps * f.a_col;
     *b += steps * f.b_row;
+    if (!f.packed) { /* one pointer each, not one a step */
+        FORGET(a[0]);
+        FORGET(*b);
+    }
 }
 
 LSI_VEC void multiply_one(const form f, const lsi_tile *t, const float *from, const float *b,
@@ -87,7 +92,7 @@ LSI_VEC void multiply_one(const form f, const lsi_tile *t, const float *from, co
 #pragma GCC unroll 4
         for (int v = 0; v < f.vectors; v++)
             acc[i][v] = start ? LANE_LOAD(start + (size_t)i * ld_start + v * LANES) : LANE_ZERO();
-    float *keep_a = t->keep_a, *keep_b = t->keep_b;
+    copies keep = {t->keep_a, t->keep_b};
     for (size_t s = 0; s < t->segments; s++) {
         const float *a[POINTERS];
         a[0] = t->place ? from + t->place[s] : from;
@@ -97,16 +102,18 @@ LSI_VEC void multiply_one(const form f, const lsi_tile *t, const float *from, co
             FORGET(a[i]);
         }
         size_t left = t->k;
-        for (; f.written_out > 1 && left >= (size_t)f.written_out; left -= (size_t)f.written_out) {
+        for (; WRITTEN_OUT > 1 && !f.keeps && left >= WRITTEN_OUT; left -= WRITTEN_OUT) {
 #pragma GCC unroll 4
-            for (int u = 0; u < f.written_out; u++)
-                step(f, a, b, (size_t)u, acc);
-            advance(f, (size_t)f.written_out, a, &b);
+            for (int u = 0; u < WRITTEN_OUT; u++) {
+                step(f, a, b, f.packed ? (size_t)u : 0, &keep, acc);
+                if (!f.packed)
+                    advance(f, 1, a, &b);
+            }
+            if (f.packed)
+                advance(f, WRITTEN_OUT, a, &b);
         }
         for (; left > 0; left--) {
-            if (f.keeps)
-                keep(f, a[0], b, &keep_a, &keep_b);
-            step(f, a, b, 0, acc);
+            step(f, a, b, 0, &keep, acc);
             advance(f, 1, a, &b);
         }
     }
@@ -137,20 +144,20 @@ LSI_VEC void multiply(const form f, const lsi_tile *t, const float *start, size_
 LSI_VEC void multiply_rows(const int keeps, const lsi_tile *t, const float *start, size_t ld_start,
                            float *c, size_t ldc)
 {
-    /* A by rows, by columns, or packed; B packed, or as it comes. */
-#define FORM(r, v, near, steps, a_row, a_col, b_row)                                               \
-    multiply((form){r, v, keeps, near, steps, a_row, a_col, b_row}, t, start, ld_start, c, ldc)
+    /* A by rows, packed, or by columns; B packed, or as it comes. */
+#define FORM(r, v, near, packed, a_row, a_col, b_row)                                              \
+    multiply((form){r, v, keeps, near, packed, a_row, a_col, b_row}, t, start, ld_start, c, ldc)
 #define ONE(r, v)                                                                                  \
     do {                                                                                           \
         const int packed = !keeps && t->b_row == (v)*LANES;                                        \
         if (packed && t->a_col == 1)                                                               \
-            FORM(r, v, NEAR, WRITTEN_OUT, t->a_row, 1, (v)*LANES);                                 \
+            FORM(r, v, NEAR, 1, t->a_row, 1, (v)*LANES);                                           \
         else if (packed && t->a_col == TILE_ROWS)                                                  \
-            FORM(r, v, TILE_ROWS, WRITTEN_OUT, 1, TILE_ROWS, (v)*LANES);                           \
+            FORM(r, v, TILE_ROWS, 1, 1, TILE_ROWS, (v)*LANES);                                     \
         else if (t->a_col == 1)                                                                    \
-            FORM(r, v, NEAR, 1, t->a_row, 1, t->b_row);                                            \
+            FORM(r, v, NEAR, 0, t->a_row, 1, t->b_row);                                            \
         else                                                                                       \
-            FORM(r, v, TILE_ROWS, 1, 1, t->a_col, t->b_row);                                       \
+            FORM(r, v, TILE_ROWS, 0, 1, t->a_col, t->b_row);                                       \
     } while (0)
 #define CASE(r)                                                                                    \
     case r:                                                                                        \
