@@ -95,8 +95,8 @@ LSI_VEC void sgd_group(const lsi_sgd *p, part *parts, const float *lr_end, float
         parts[j] = one;
     }
     for (int j = 0; j < GROUP; j++) {
-        weight[j] = v16_load_n(w + parts[j].at, parts[j].n);
-        moment[j] = m ? v16_load_n(m + parts[j].at, parts[j].n) : v16_zero();
+        weight[j] = v16_get(w + parts[j].at, parts[j].n);
+        moment[j] = m ? v16_get(m + parts[j].at, parts[j].n) : v16_zero();
     }
     const float *lr = lr_end - parts[0].steps;
     if (m)
@@ -104,9 +104,9 @@ LSI_VEC void sgd_group(const lsi_sgd *p, part *parts, const float *lr_end, float
     else
         sgd_steps(p, 0, parts, lr, moment, weight);
     for (int j = 0; j < GROUP; j++) {
-        v16_store_n(w + parts[j].at, weight[j], parts[j].n);
+        v16_put(w + parts[j].at, weight[j], parts[j].n);
         if (m)
-            v16_store_n(m + parts[j].at, moment[j], parts[j].n);
+            v16_put(m + parts[j].at, moment[j], parts[j].n);
     }
 }
 
@@ -117,7 +117,7 @@ LSI_VEC int sgd_rests(const lsi_sgd *p, const part *one, float *m)
         return one->steps == 0;
     if (!m)
         return 1;
-    if (!is_zero(v16_load_n(m + one->at, one->n)))
+    if (!is_zero(v16_get(m + one->at, one->n)))
         return 0;
     v16_store_n(m + one->at, v16_zero(), one->n);
     return 1;

@@ -4,6 +4,7 @@
 
 /* B comes from the second cache: it is asked for this many rows early. */
 #define AHEAD 12
+#define AHEAD_KEEPS 28
 #define LANES_OF_A_LINE (64 / (LANES * (int)sizeof(float)))
 
 /* Steps of k that are written out one after the other. The loop's test, and where strides are
@@ -49,10 +50,10 @@ LSI_VEC void step(const form f, const float *const *a, const float *b, size_t ah
         bv[v] = LANE_LOAD(b + v * LANES);
 #pragma GCC unroll 4
     for (int v = 0; v < f.vectors; v += LANES_OF_A_LINE)
-        __builtin_prefetch(b + AHEAD * f.b_row + v * LANES);
+        __builtin_prefetch(b + (f.keeps ? AHEAD_KEEPS : AHEAD) * f.b_row + v * LANES);
     if (f.keeps && keep->a) {
-        __builtin_prefetch(a[0] + AHEAD * f.a_col);
-        __builtin_prefetch(a[0] + AHEAD * f.a_col + f.rows - 1);
+        __builtin_prefetch(a[0] + AHEAD_KEEPS * f.a_col);
+        __builtin_prefetch(a[0] + AHEAD_KEEPS * f.a_col + f.rows - 1);
         memcpy(keep->a, a[0], (size_t)f.rows * sizeof *keep->a);
         keep->a += TILE_ROWS;
     }
