@@ -6,12 +6,17 @@
  *     brings    piece k of the others' segments, from its input to its rooms;
  *     sums      piece k - 1 of its own segment, from the others' rooms and its own input, to its
  *               result and to a room;
- *     fetches   piece k - 2 of the others' segments, from their rooms to its result.
+ *     fetches   piece k - 2 of the others' segments, from where they put it to its result.
+ *
+ * Of two members each puts its sums where it has read the other's input: those lines have just
+ * come, and are not asked for a second time on their way back. On a Zen 4, 4 MiB take 0.84 of the
+ * time of rooms of their own, and a fifth where the cores share no cache.
  *
  * 1. Nobody touches anybody's buffers but its own.
  * 2. A room is used again ROOMS or more turns later. Who begins turn k has fetched piece k - 3, so
  *    the others have summed it and read no more of what was brought of it; and who sums a piece
- *    sees that the others have brought it, so they have fetched the third one before.
+ *    sees that the others have brought it, so they have fetched the third one before. Of two, what
+ *    lies in a member's rooms, sums included, is for itself alone.
  * 3. One operation at a time uses the rooms: every member has said with its entry that it has no
  *    other one under way.
  *
@@ -40,18 +45,24 @@ typedef struct cut {
     size_t room, rooms;    /* bytes for what is brought in a turn, and how many there are */
 } cut;
 
+/* For what is brought; two members do not need those for sums. */
+static size_t bytes_of_rooms(const lsi_board *b)
+{
+    return b->members == 2 ? 2 * b->stage_bytes : b->stage_bytes;
+}
+
 static cut cut_of(const ls_comm *comm, const lsi_call *c)
 {
     const size_t line = 64 / c->element, others = (size_t)comm->board.members - 1;
-    const size_t most = comm->board.stage_bytes / ROOMS / others / 64 * line,
-                 least = LEAST_PIECE / 64 * line;
+    const size_t bytes = bytes_of_rooms(&comm->board), least = LEAST_PIECE / 64 * line,
+                 most = bytes / ROOMS / others / 64 * line;
     cut u = {.segment = lsi_board_segment(comm, c->count, c->element)};
     u.piece = (u.segment / PIECES + line - 1) / line * line;
     u.piece = u.piece < least ? least : u.piece;
     u.piece = u.piece > most ? most : u.piece;
     u.pieces = (u.segment + u.piece - 1) / u.piece;
     u.room = u.piece * others * c->element;
-    u.rooms = comm->board.stage_bytes / u.room;
+    u.rooms = bytes / u.room;
     return u;
 }
 
@@ -84,6 +95,8 @@ static char *brought(const lsi_board *b, const cut *u, int from, int to, size_t 
 /* Where a member puts its sums. */
 static char *summed(const lsi_board *b, const cut *u, int member, size_t k, size_t element)
 {
+    if (b->members == 2)
+        return brought(b, u, 1 - member, member, k, element);
     return b->rooms + ((size_t)member * 2 + 1) * b->stage_bytes +
            room_of(b, u, k) * u->piece * element;
 }
