@@ -12,9 +12,9 @@ const lsi_reduce_algorithm lsi_reduce_algorithms[LSI_ALGORITHM_COUNT] = {
     [LSI_TREE] = lsi_tree_reduce,
 };
 
-int lsi_parts(size_t count, size_t element, size_t scale)
+int lsi_parts(const lsi_schedule *s, size_t count, size_t element, size_t scale)
 {
-    size_t parts = (count * element + LSI_CHUNK_BYTES * scale - 1) / (LSI_CHUNK_BYTES * scale);
+    size_t parts = (count * element + s->chunk * scale - 1) / (s->chunk * scale);
     if (parts < 1)
         parts = 1;
     return parts < LSI_MAX_PARTS ? (int)parts : LSI_MAX_PARTS - 1;
@@ -55,7 +55,7 @@ static void segment(const direct *d, int m, size_t *lo, size_t *hi)
 {
     const lsi_reduction *r = d->r;
     const size_t n = (size_t)r->team->n;
-    const int crowd = d->s->window == LSI_CHUNK_WINDOW_HOST && n > 2;
+    const int crowd = d->s->in_host && n > 2;
     const size_t least = (crowd ? LEAST_SEGMENT_HOST : LEAST_SEGMENT) / r->element;
     size_t size = ((r->count + n - 1) / n + 15) & ~(size_t)15;
     size = size < least ? least : size;
@@ -174,7 +174,7 @@ void lsi_direct_reduce(lsi_schedule *s, const lsi_reduction *r)
     direct d = {.r = r, .s = s};
     size_t lo, hi;
     segment(&d, 0, &lo, &hi); /* the largest */
-    d.parts = lsi_parts(hi - lo, r->element, 1);
+    d.parts = lsi_parts(s, hi - lo, r->element, 1);
     if (!prepare(&d))
         return;
     for (int p = 0; p < d.parts; p++) {

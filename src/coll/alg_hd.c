@@ -226,7 +226,7 @@ void lsi_hd_reduce(lsi_schedule *s, const lsi_reduction *r)
     hd h = {.r = r, .s = s};
     while (1 << h.rounds < r->team->n)
         h.rounds++;
-    int parts = lsi_parts(r->count, r->element, 2), ends[LSI_CHUNK_WINDOW_MAX] = {0};
+    int parts = lsi_parts(s, r->count, r->element, 2), ends[LSI_CHUNK_WINDOW_MAX] = {0};
     size_t places = (size_t)s->window * (size_t)h.rounds << h.rounds;
     h.received = lsi_schedule_alloc(s, places * sizeof *h.received);
     if (!h.received)

@@ -7,7 +7,7 @@
 
 void lsi_direct_broadcast(lsi_schedule *s, const lsi_team *t, void *data, size_t bytes, int root)
 {
-    int parts = lsi_parts(bytes, 1, 2);
+    int parts = lsi_parts(s, bytes, 1, 2);
     for (int p = 0; p < parts; p++) {
         size_t from, to;
         lsi_part(bytes, parts, p, &from, &to);
@@ -25,7 +25,7 @@ void lsi_direct_broadcast(lsi_schedule *s, const lsi_team *t, void *data, size_t
 /* A chain from the root on, pipelined: n-1 latencies, each link carries the data once. */
 void lsi_ring_broadcast(lsi_schedule *s, const lsi_team *t, void *data, size_t bytes, int root)
 {
-    int parts = lsi_parts(bytes, 1, 1), place = (t->self - root + t->n) % t->n;
+    int parts = lsi_parts(s, bytes, 1, 1), place = (t->self - root + t->n) % t->n;
     for (int p = 0; p < parts; p++) {
         size_t from, to;
         lsi_part(bytes, parts, p, &from, &to);

@@ -99,7 +99,7 @@ static int open_ring(ring *g, lsi_schedule *s, const lsi_team *t, size_t segment
 void lsi_ring_reduce(lsi_schedule *s, const lsi_reduction *r)
 {
     ring g;
-    int start, parts = lsi_parts(r->count, r->element, (size_t)r->team->n);
+    int start, parts = lsi_parts(s, r->count, r->element, (size_t)r->team->n);
     int ends[LSI_CHUNK_WINDOW_MAX], n = r->team->n;
     size_t from, to, largest;
     lsi_part(r->count, parts, 0, &from, &to);

@@ -113,7 +113,7 @@ static int deliver(tree *g, char *work, size_t from, size_t to, int root, int af
 void lsi_tree_reduce(lsi_schedule *s, const lsi_reduction *r)
 {
     tree g = {.s = s, .t = r->team, .element = r->element};
-    int n = r->team->n, parts = lsi_parts(r->count, r->element, 2), start = -1;
+    int n = r->team->n, parts = lsi_parts(s, r->count, r->element, 2), start = -1;
     int ends[2][LSI_CHUNK_WINDOW_MAX];
     char *scratch[LSI_CHUNK_WINDOW_MAX][2][2];
     size_t from, to, whole;
@@ -149,7 +149,7 @@ void lsi_tree_reduce(lsi_schedule *s, const lsi_reduction *r)
 void lsi_tree_broadcast(lsi_schedule *s, const lsi_team *t, void *data, size_t bytes, int root)
 {
     /* The trees stand over all but the root, which feeds the top of each. */
-    int n = t->n - 1, parts = lsi_parts(bytes, 1, 2);
+    int n = t->n - 1, parts = lsi_parts(s, bytes, 1, 2);
     int from_root = (t->self - root + t->n) % t->n; /* 0: the root */
     int ends[2][LSI_CHUNK_WINDOW_MAX];
     for (int p = 0; p < parts; p++)

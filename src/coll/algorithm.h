@@ -20,14 +20,6 @@
 
 #include "coll/comm.h"
 
-/* Large vectors are pipelined in chunks, schedule->window of them under way: few inside a host,
- * where they should stay in the cache, many between hosts, where they fill the line. With its
- * header a chunk is just within four segments of TCP on loopback (65483 bytes each): a small rest
- * in a fifth would cost as much as a full one. */
-#define LSI_CHUNK_BYTES ((size_t)261824)
-#define LSI_CHUNK_WINDOW_HOST 2
-#define LSI_CHUNK_WINDOW_MAX 16
-
 typedef struct lsi_team {
     int n, self;
     int leaves;            /* of the whole tree */
@@ -89,8 +81,8 @@ static inline uint32_t lsi_tag(int phase, int node, int of, int part)
 }
 #define LSI_MAX_PARTS (1 << 14)
 
-/* Cut `count` elements into parts of about LSI_CHUNK_BYTES * scale: how many (at least 1). */
-int lsi_parts(size_t count, size_t element, size_t scale);
+/* Cut `count` elements into parts of about s->chunk * scale bytes: how many (at least 1). */
+int lsi_parts(const lsi_schedule *s, size_t count, size_t element, size_t scale);
 /* Part p of `parts` over [0, count): boundaries are multiples of 16 elements. */
 void lsi_part(size_t count, int parts, int p, size_t *from, size_t *to);
 

@@ -11,9 +11,11 @@
 
 #define WINDOW 256 /* steps looked at beyond the first that is not done */
 
-void lsi_schedule_reset(lsi_schedule *s, ls_dtype dtype, ls_op op, int window)
+void lsi_schedule_reset(lsi_schedule *s, ls_dtype dtype, ls_op op, int in_host)
 {
-    s->window = window;
+    s->in_host = in_host > 0;
+    s->window = in_host ? LSI_CHUNK_WINDOW_HOST : LSI_CHUNK_WINDOW_MAX;
+    s->chunk = in_host == 0 ? LSI_CHUNK_LINE : in_host > 2 ? LSI_CHUNK_HOST : LSI_CHUNK_PAIR;
     s->backwards = 0;
     s->n = 0;
     s->first = 0;

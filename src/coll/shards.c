@@ -10,7 +10,7 @@ ls_status lsi_shards_build(ls_request *r)
     lsi_team team = {r->comm->size, r->comm->rank, shards->leaves, shards->spans, 1};
     lsi_reduction reduction = {&team, shards->mine, shards->n_mine, c->recv, c->count, c->element,
                                -1};
-    lsi_schedule_reset(&r->schedule, c->dtype, c->op, LSI_CHUNK_WINDOW_MAX);
+    lsi_schedule_reset(&r->schedule, c->dtype, c->op, 0);
     lsi_reduce_algorithms[c->algorithm](&r->schedule, &reduction);
     return r->schedule.broken;
 }

@@ -122,7 +122,7 @@ ls_status lsi_two_level_start(ls_request *r)
     ls_comm *comm = r->comm;
     lsi_world *w = comm->world;
     lsi_two_level *t = &r->two_level;
-    lsi_schedule_reset(&r->schedule, r->call.dtype, r->call.op, LSI_CHUNK_WINDOW_MAX);
+    lsi_schedule_reset(&r->schedule, r->call.dtype, r->call.op, 0);
     LSI_TRY(place_vectors(r));
     r->phase = ENTER;
     r->step = lsi_two_level_step;
