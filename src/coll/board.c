@@ -8,18 +8,36 @@
 #include <cpuid.h>
 #endif
 
-#define FIRST_LOOK 100 /* about 40 ns; from 25 to 150 it makes no difference but in steadiness */
 #define CLDEMOTE (1u << 25)
 
-/* Only where lines are handed over was waiting found to help. */
+#if defined(__x86_64__)
+/* Zen 4 and later, by family and model. */
+static int is_new_amd(void)
+{
+    unsigned a = 0, b, c, d;
+    if (!__get_cpuid(0, &a, &b, &c, &d) || c != signature_AMD_ecx ||
+        !__get_cpuid(1, &a, &b, &c, &d))
+        return 0;
+    const unsigned family = (a >> 8 & 15) + (a >> 20 & 255);
+    const unsigned model = (a >> 4 & 15) | (a >> 12 & 240);
+    const int zen3 = model < 0x10 || (model >= 0x20 && model < 0x60);
+    return family > 25 || (family == 25 && !zen3);
+}
+#endif
+
+/* Where waiting was found to help, and for how long: on Sapphire Rapids 25 to 150 ticks differ in
+ * steadiness only; on Zen 4 8 bytes take 0.120 us without it, 0.099 with 100, 0.092 with 130 and
+ * 0.110 with 160. Zen 3 is better off without. */
 static uint32_t first_look(void)
 {
 #if defined(__x86_64__)
     unsigned a, b, c = 0, d;
     if (__get_cpuid_count(7, 0, &a, &b, &c, &d) && c & CLDEMOTE)
-        return FIRST_LOOK;
-#endif
+        return 100;
+    return is_new_amd() ? 130 : 0;
+#else
     return 0;
+#endif
 }
 
 /* Of a member's rooms for one purpose. */
