@@ -4,7 +4,7 @@
  * reduce-scatter + all-gather of Rabenseifner 2004 with pairwise exchange.)
  *
  * Two members with a vector each, if it is not large, send all of it and sum by themselves: as many
- * bytes as two halves and their results, and one latency instead of two; but each sum is made twice.
+ * bytes as two halves and their results, one latency instead of two; but each sum is made twice.
  */
 #include "coll/algorithm.h"
 
