@@ -17,24 +17,28 @@
 
 #define LOOKS 400 /* a few microseconds */
 
-/* Let the peers' lines be written before we fetch them; not where ranks wait for a core. */
-static inline void wait_for_lines(const lsi_board *b, int looks)
+/* Let the peers' lines be written before we fetch them; not where ranks wait for a core. After a box
+ * half of the time has passed already. */
+static inline void wait_for_lines(const lsi_board *b, size_t bytes, int looks)
 {
 #if defined(__x86_64__)
-    uint32_t ticks = looks == LOOKS ? b->first_look : 0;
+    uint32_t ticks = looks < LOOKS              ? 0
+                     : bytes > LSI_BOARD_INLINE ? b->first_look / 2
+                                                : b->first_look;
     uint64_t start = ticks ? __builtin_ia32_rdtsc() : 0;
     while (ticks && __builtin_ia32_rdtsc() - start < ticks)
         ;
 #else
     (void)b;
+    (void)bytes;
     (void)looks;
 #endif
 }
 
 /* Have all reached the phase, within a few looks? */
-static int all_reached(const lsi_board *b, uint64_t seq, lsi_phase phase, int looks)
+static int all_reached(const lsi_board *b, uint64_t seq, size_t bytes, lsi_phase phase, int looks)
 {
-    wait_for_lines(b, looks);
+    wait_for_lines(b, bytes, looks);
     for (int i = 0; i < b->members; i++)
         while (i != b->self && !lsi_board_reached(lsi_board_slot(b, seq, i), seq, phase))
             if (looks-- <= 0)
@@ -66,7 +70,7 @@ ls_status lsi_board_quick(ls_comm *comm, const lsi_call *c, uint64_t *seq_out, i
     lsi_board_post(comm, c, seq);
     *seq_out = seq;
     *phase = 0;
-    if (!all_reached(b, seq, LSI_PHASE_ENTERED, looks) || !all_agree(b, seq, c))
+    if (!all_reached(b, seq, bytes, LSI_PHASE_ENTERED, looks) || !all_agree(b, seq, c))
         return LS_IN_PROGRESS;
     lsi_survey s = {.stable = 1};
     if (bytes > LSI_BOARD_INLINE)
@@ -78,7 +82,7 @@ ls_status lsi_board_quick(ls_comm *comm, const lsi_call *c, uint64_t *seq_out, i
         lsi_board_end_work(comm, seq);
         lsi_board_announce(comm, seq, LSI_PHASE_WORKED);
         *phase = 1;
-        if (!all_reached(b, seq, LSI_PHASE_WORKED, looks))
+        if (!all_reached(b, seq, bytes, LSI_PHASE_WORKED, looks))
             return LS_IN_PROGRESS;
     } else {
         return LS_IN_PROGRESS;
@@ -117,7 +121,7 @@ ls_status lsi_board_tiny(ls_comm *comm, const void *send, void *recv, size_t cou
     comm->seq = seq;
     comm->history[seq % LSI_HISTORY] = what;
     *seq_out = seq;
-    wait_for_lines(b, looks);
+    wait_for_lines(b, bytes, looks);
     while (!lsi_board_reached(theirs, seq, LSI_PHASE_ENTERED))
         if (looks-- <= 0)
             return LS_IN_PROGRESS;
