@@ -17,8 +17,8 @@
 
 #define LOOKS 400 /* a few microseconds */
 
-/* Let the peers' lines be written before we fetch them; not where ranks wait for a core. After a box
- * half of the time has passed already. */
+/* Let the peers' lines be written before we fetch them; not where ranks wait for a core. After a
+ * box half of the time has passed already. */
 static inline void wait_for_lines(const lsi_board *b, size_t bytes, int looks)
 {
 #if defined(__x86_64__)
