@@ -212,12 +212,11 @@ def test_two_hosts(lockstep, leftovers, tmp_path, collective):
 
 
 def test_wrong_results_are_counted(bench):
-    """One bit of one message flips on its way to the rank that prints: one of the first messages
-    must be a checked one."""
+    """One bit of one message flips on its way: one of the first messages must be a checked one."""
     for message in range(1, 30):
         done = bench(
             "allreduce", "-n", "2", "--transport", "tcp", "--sizes", "4k", "--json", *QUICK,
-            env={"LOCKSTEP_FAULT": f"1>0 garble={message}", "LOCKSTEP_TIMEOUT": "2"},
+            env={"LOCKSTEP_FAULT": f"0>1 garble={message}", "LOCKSTEP_TIMEOUT": "2"},
         )
         if done.returncode == 1 and done.stdout:
             assert json.loads(done.stdout)["errors"] > 0

@@ -2,9 +2,6 @@
  * the result to everybody. All messages of a chunk are under way at once: two latencies, whatever
  * the number of members; bandwidth-optimal, but for small vectors, which few members reduce. (The
  * reduce-scatter + all-gather of Rabenseifner 2004 with pairwise exchange.)
- *
- * Two members with a vector each, if it is not large, send all of it and sum by themselves: as many
- * bytes as two halves and their results, one latency instead of two; but each sum is made twice.
  */
 #include "coll/algorithm.h"
 
@@ -35,10 +32,6 @@ void lsi_part(size_t count, int parts, int p, size_t *from, size_t *to)
  * there are more than two members; between hosts each has its own, and its own line. */
 #define LEAST_SEGMENT_HOST ((size_t)32 << 10)
 #define LEAST_SEGMENT ((size_t)1 << 10)
-
-/* Vectors that two members exchange: over TCP inside a host 8 bytes take 10 us instead of 15, 512
- * KiB 145 instead of 190, 1 MiB as long, and 100 MiB 25 ms instead of 23.5 (Zen 4). */
-#define EXCHANGED_MOST ((size_t)1 << 20)
 
 enum { INPUT, RESULT }; /* phases */
 
@@ -147,35 +140,6 @@ static void reduce_own(direct *d, int p)
     }
 }
 
-/* Are we two, with a vector each that is not large? */
-static int exchanges(const direct *d)
-{
-    const lsi_reduction *r = d->r;
-    return r->team->n == 2 && r->root < 0 && r->n_mine == 1 && d->n_in == 2 &&
-           r->count * r->element <= EXCHANGED_MOST;
-}
-
-/* Part p of both vectors, there and here, and its sum. */
-static void exchange(direct *d, int p)
-{
-    const lsi_reduction *r = d->r;
-    const int self = r->team->self, peer = lsi_team_rank(r->team, 1 - self);
-    const int w = p % d->s->window, first = d->s->n, after = d->merged[w];
-    size_t from, to;
-    lsi_part(r->count, d->parts, d->s->backwards ? d->parts - 1 - p : p, &from, &to);
-    if (from == to)
-        return;
-    const size_t bytes = (to - from) * r->element;
-    d->in[self] = lsi_at(r->mine[0], from, r->element);
-    d->in[1 - self] = d->scratch[w];
-    lsi_add_send(d->s, peer, lsi_tag(INPUT, 0, 0, p), d->in[self], bytes, after);
-    lsi_add_recv(d->s, peer, lsi_tag(INPUT, 0, 0, p), d->scratch[w], bytes, after);
-    const int end = d->s->n;
-    void *out = lsi_at_mut(r->work, from, r->element);
-    d->merged[w] = lsi_add_merge(d->s, d->plan, d->in, &out, to - from, -1);
-    lsi_after_range(d->s, first, end); /* the sum may overwrite the input */
-}
-
 /* The plan over all members' node lists, and scratch for what is received. */
 static int prepare(direct *d)
 {
@@ -191,11 +155,9 @@ static int prepare(direct *d)
     d->in = lsi_schedule_alloc(d->s, sizeof *d->in * (size_t)d->n_in);
     d->got_result = lsi_schedule_alloc(d->s, sizeof(int) * (size_t)(t->n * d->s->window));
     d->merged = lsi_schedule_alloc(d->s, sizeof(int) * (size_t)d->s->window);
-    size_t lo = 0, hi = d->r->count, from, to;
-    if (!exchanges(d))
-        segment(d, 0, &lo, &hi); /* the largest */
-    d->parts = lsi_parts(d->s, hi - lo, d->r->element, 1);
-    lsi_part(hi - lo, d->parts, 0, &from, &to); /* likewise */
+    size_t lo, hi, from, to;
+    segment(d, t->self, &lo, &hi);
+    lsi_part(hi - lo, d->parts, 0, &from, &to); /* the largest */
     d->scratch_part = ((to - from) * d->r->element + 63) & ~(size_t)63;
     for (int i = 0; d->got_result && i < t->n * d->s->window; i++)
         d->got_result[i] = -1;
@@ -210,13 +172,12 @@ static int prepare(direct *d)
 void lsi_direct_reduce(lsi_schedule *s, const lsi_reduction *r)
 {
     direct d = {.r = r, .s = s};
+    size_t lo, hi;
+    segment(&d, 0, &lo, &hi); /* the largest */
+    d.parts = lsi_parts(s, hi - lo, r->element, 1);
     if (!prepare(&d))
         return;
     for (int p = 0; p < d.parts; p++) {
-        if (exchanges(&d)) {
-            exchange(&d, p);
-            continue;
-        }
         exchange_others(&d, p);
         reduce_own(&d, p);
     }
