@@ -10,6 +10,7 @@
  * - dx: each class of input pixels with the same remainder by the stride sees its own subset of the
  *   window; for that class it is a forward convolution over dy with the flipped subset.
  * - dw: cpu_conv_dw.c.
+ * - 3 x 3 with stride 1 and channels in sixteens: cpu_winograd.c.
  *
  * 1. Chains: forward over (kh, kw, c) ascending; dx over the taps from last to first, then o.
  * 2. With groups a segment is one tap: the channels of a group are contiguous in a pixel only.
@@ -63,13 +64,6 @@ static void add_bias(const window *w, float *y, size_t pixels, size_t n0, size_t
         }
 }
 
-/* The length of strips of pixels: even, and at most `most`. */
-static size_t strip_length(size_t pixels, size_t most)
-{
-    const size_t strips = (pixels + most - 1) / most;
-    return (pixels + strips - 1) / strips;
-}
-
 /* Row q of those under the windows, with `rows` rows ready to be read. */
 static const float *image_row(const window *w, size_t q, size_t rows)
 {
@@ -95,7 +89,7 @@ static size_t take_strips(const window *w, lsi_tile *t, size_t left, size_t stri
 /* The band of output channels [j, j + t->cols), row by row of the output. */
 static void slide_tiles(const window *w, lsi_tile *t, size_t j, float *y)
 {
-    const size_t strip = strip_length(w->out_w, TILE_ROWS);
+    const size_t strip = tile_strip(w->out_w);
     for (size_t oy = 0; oy < w->out_h; oy++) {
         const float *row = image_row(w, oy * w->step_h, w->taps_h);
         for (size_t ox = 0, pixels; ox < w->out_w; ox += pixels) {
@@ -113,7 +107,7 @@ static void slide_tiles(const window *w, lsi_tile *t, size_t j, float *y)
 /* One row of the image, to the output rows that f is set up for. */
 static void fan_row(const window *w, lsi_fan *f, const float *row, float *y)
 {
-    const size_t strip = strip_length(w->out_w, FAN_ROWS);
+    const size_t strip = even_strip(w->out_w, FAN_ROWS);
     for (size_t ox = 0; ox < w->out_w; ox += strip) {
         f->rows = w->out_w - ox < strip ? w->out_w - ox : strip;
         f->a = row + ox * w->step_w * w->image->c;
@@ -368,6 +362,8 @@ static ls_status conv2d(lsi_device *device, const lsi_conv *p, const float *x, c
         const lsi_linear l = as_linear(p);
         return LSI_K(linear)(device, &l, x, weight, bias, NULL, NULL, y);
     }
+    if (lsi_winograd_fits(p))
+        return LSI_K(winograd)(device, p, x, weight, bias, y);
     return p->kh * p->kw > MAX_SEGMENTS ? too_large(p)
                                         : forward_general(device, p, x, weight, bias, y);
 }
@@ -379,6 +375,8 @@ static ls_status conv2d_dx(lsi_device *device, const lsi_conv *p, const float *d
         const lsi_linear l = as_linear(p);
         return LSI_K(linear_dx)(device, &l, dy, weight, dx, add);
     }
+    if (lsi_winograd_fits(p))
+        return LSI_K(winograd_dx)(device, p, dy, weight, dx, add);
     return p->kh * p->kw > MAX_SEGMENTS ? too_large(p) : dx_general(device, p, dy, weight, dx, add);
 }
 
@@ -391,7 +389,8 @@ static ls_status conv2d_dw(lsi_device *device, const lsi_conv *p, const float *x
     }
     if (dbias)
         LSI_K(column_sums)(p->n * p->oh * p->ow, p->o, dy, p->o, dbias, add);
-    return LSI_K(conv_dw)(device, p, x, dy, dweight, add);
+    return lsi_winograd_fits(p) ? LSI_K(winograd_dw)(device, p, x, dy, dweight, add)
+                                : LSI_K(conv_dw)(device, p, x, dy, dweight, add);
 }
 
 void LSI_K(install_conv)(lsi_kernels *kernels)

@@ -72,4 +72,20 @@ static inline void frame_until(framed *f, size_t end)
 ls_status LSI_K(conv_dw)(lsi_device *, const lsi_conv *, const float *x, const float *dy,
                          float *dweight, int add);
 
+/* Whether a convolution is computed by cpu_winograd.c: the kernel and the channels decide, so that
+ * neither the number of images nor the instruction set changes a bit. */
+static inline int lsi_winograd_fits(const lsi_conv *p)
+{
+    return p->kh == 3 && p->kw == 3 && p->stride_h == 1 && p->stride_w == 1 && p->pad_h <= 2 &&
+           p->pad_w <= 2 && p->groups == 1 && p->c % 16 == 0 && p->o % 16 == 0;
+}
+
+/* conv2d, conv2d_dx, and conv2d_dw without the bias, where it fits. */
+ls_status LSI_K(winograd)(lsi_device *, const lsi_conv *, const float *x, const float *weight,
+                          const float *bias, float *y);
+ls_status LSI_K(winograd_dx)(lsi_device *, const lsi_conv *, const float *dy, const float *weight,
+                             float *dx, int add);
+ls_status LSI_K(winograd_dw)(lsi_device *, const lsi_conv *, const float *x, const float *dy,
+                             float *dweight, int add);
+
 #endif

@@ -29,7 +29,7 @@ static void dw_fan(const lsi_conv *p, const image_pair *pair, size_t r, size_t j
 {
     const size_t m = p->kw * p->c, tap = m * p->o, line = p->ow * pair->dy_row;
     const size_t taps = (p->kh - r + p->stride_h - 1) / p->stride_h;
-    const size_t strips = (m + FAN_ROWS - 1) / FAN_ROWS, strip = (m + strips - 1) / strips;
+    const size_t strip = even_strip(m, FAN_ROWS);
     lsi_fan f = {.k = p->ow,
                  .a_step = p->stride_h * pair->image->w * p->c,
                  .a_row = 1,
@@ -62,7 +62,7 @@ static void dw_tiles(const lsi_conv *p, const image_pair *pair, size_t j, lsi_ti
 {
     const size_t c = p->c / p->groups;
     const size_t across = p->groups == 1 ? 1 : p->kw, m = p->groups == 1 ? p->kw * c : c;
-    const size_t strips = (m + TILE_ROWS - 1) / TILE_ROWS, strip = (m + strips - 1) / strips;
+    const size_t strip = tile_strip(m);
     for (size_t tap = 0; tap < p->kh * across; tap++) {
         const size_t y = tap / across, x = tap % across;
         for (size_t i = 0; i < m; i += strip) {

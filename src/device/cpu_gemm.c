@@ -113,6 +113,18 @@ static void pack_panel(const lsi_gemm *g, const k_block *kb, lsi_tile *t, size_t
     }
 }
 
+/* Asks for the rows of A that the next strip reads: few and short, they are no stream that the
+ * processor would notice. For one panel alone it does not pay. */
+static void ask_for_a(const lsi_gemm *g, const k_block *kb, size_t i, size_t rows, size_t n)
+{
+    if (g->a_col != 1 || n <= TILE_COLS)
+        return;
+    const size_t end = g->m - i < rows ? g->m : i + rows;
+    for (; i < end; i++)
+        for (size_t k = 0; k < kb->k; k += 64 / sizeof(float))
+            __builtin_prefetch(g->a + i * g->a_row + kb->k0 + k, 0, 2);
+}
+
 /* Where the tiles of a strip find A: where it lies, or, for several panels, in `room`. A transposed
  * is copied there by the first tile on its way, rows that fight for a cache set are copied here. */
 static void take_a(const lsi_gemm *g, const k_block *kb, lsi_tile *t, size_t i, size_t n,
@@ -139,6 +151,7 @@ static void strip(const lsi_gemm *g, const k_block *kb, lsi_tile *t, size_t i, s
     const float *from = kb->first ? g->start : g->c;
     t->ld_start = kb->first ? g->ld_start : g->ldc;
     take_a(g, kb, t, i, n, room);
+    ask_for_a(g, kb, i + t->rows, t->rows, n);
     for (size_t j = 0, cols; j < n; j += cols) {
         float *panel = packed + j * kb->k;
         t->width = t->b_row = tile_width(n - j);
@@ -172,8 +185,7 @@ static void columns(const lsi_gemm *g, const k_block *kb, size_t j0, size_t n, f
 {
     lsi_tile t = {
         .k = kb->k, .segments = 1, .ldc = g->ldc, .b_next = kb->k * TILE_COLS, .c_next = TILE_COLS};
-    const size_t strips = (g->m + TILE_ROWS - 1) / TILE_ROWS;
-    const size_t rows = strips ? (g->m + strips - 1) / strips : 0;
+    const size_t rows = tile_strip(g->m);
     for (size_t i = 0; i < g->m; i += t.rows) {
         t.rows = tile_height(g->m - i, rows);
         strip(g, kb, &t, i, j0, n, packed, room);

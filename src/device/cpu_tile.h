@@ -60,6 +60,18 @@ LSI_VEC size_t tile_further(size_t left)
     return left >= 2 * TILE_COLS ? left / TILE_COLS - 1 : 0;
 }
 
+/* The height of strips of so many rows: all about the same, and at most `most`. */
+LSI_VEC size_t even_strip(size_t rows, size_t most)
+{
+    const size_t strips = (rows + most - 1) / most;
+    return strips ? (rows + strips - 1) / strips : 0;
+}
+
+LSI_VEC size_t tile_strip(size_t rows)
+{
+    return even_strip(rows, TILE_ROWS);
+}
+
 /* The height of the next strip when `left` rows are left: `rows`, or the last two about the same:
  * in a low one too few chains would wait for themselves. */
 LSI_VEC size_t tile_height(size_t left, size_t rows)

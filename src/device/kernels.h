@@ -9,6 +9,9 @@
  * 5. A product of matrices is, for each element, one chain acc = fma(a, b, acc) over k in ascending
  *    order from acc = 0 (from the old value when add == 1 or a residual is given): the same bits
  *    for any blocking, any number of rows and any instruction set with a fused multiply-add.
+ *    Convolutions of 3 x 3 with stride 1, one group and channels in sixteens are made of fewer
+ *    products (cpu_winograd.c, which has their order): chains at each of 16 places of a tile, the
+ *    bits free of the same things.
  * 6. A sum over a row of n elements uses 16 lanes: lane l adds elements l, l + 16, … in order, then
  *    lanes are folded 8, 4, 2, 1 (lane l += lane l + half). vec.h has it. A sum over rows, for each
  *    column, adds them in ascending order, from 0 or from the old value when add == 1; batch norm
@@ -139,7 +142,8 @@ struct lsi_kernels {
                            float *dw, float *dbias, int add);
 
     /* x (n, h, w, c), weight (kh, kw, c / groups, o), bias (o) or NULL, y (n, oh, ow, o). The chain
-     * runs over kh, kw, c. Output channels o of group j are [j o/groups, (j+1) o/groups). */
+     * runs over kh, kw, c (rule 5 has an exception). Output channels o of group j are
+     * [j o/groups, (j+1) o/groups). */
     ls_status (*conv2d)(lsi_device *, const lsi_conv *, const float *x, const float *weight,
                         const float *bias, float *y);
     ls_status (*conv2d_dx)(lsi_device *, const lsi_conv *, const float *dy, const float *weight,
