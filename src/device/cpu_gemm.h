@@ -33,8 +33,8 @@ typedef struct lsi_gemm {
     int add_sums; /* from their old values */
 } lsi_gemm;
 
-#define LSI_GEMM_KC ((size_t)256)
-#define LSI_GEMM_NC ((size_t)1024)
+#define LSI_GEMM_KC ((size_t)384)
+#define LSI_GEMM_NC ((size_t)768)
 /* Floats of scratch that a product needs, whatever its sizes: a block of B, a strip of A. */
 #define LSI_GEMM_SCRATCH (LSI_GEMM_KC * LSI_GEMM_NC + 16 * (LSI_GEMM_KC + 16))
 

@@ -103,7 +103,7 @@ LSI_VEC void multiply_one(const form f, const lsi_tile *t, const float *from, co
             FORGET(a[i]);
         }
         size_t left = t->k;
-        for (; WRITTEN_OUT > 1 && !f.keeps && left >= WRITTEN_OUT; left -= WRITTEN_OUT) {
+        for (; WRITTEN_OUT > 1 && left >= WRITTEN_OUT; left -= WRITTEN_OUT) {
 #pragma GCC unroll 4
             for (int u = 0; u < WRITTEN_OUT; u++) {
                 step(f, a, b, f.packed ? (size_t)u : 0, &keep, acc);

@@ -25,7 +25,7 @@ static void chains(size_t m, size_t n, size_t k, const float *a, size_t a_row, s
 
 static void linear_chains(lsi_device *device)
 {
-    /* Beyond the blocks of the product: 1024 columns, 256 in depth. */
+    /* Beyond the blocks of the product: 768 columns, 384 in depth. */
     static const size_t shapes[][3] = {{15, 1024, 66}, {300, 20, 40}, {520, 9, 17}, {2, 257, 1030},
                                        {17, 300, 33},  {15, 513, 31}, {29, 64, 96}, {3, 5, 1050},
                                        {1, 1, 1},      {5, 7, 2}};
