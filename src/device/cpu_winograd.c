@@ -67,18 +67,21 @@ LSI_VEC void tile_rows(const tiling *g, const float *x, tile_place at, size_t si
     const size_t until = g->left + g->w - at.x < side ? g->left + g->w - at.x : side;
     for (size_t r = 0; r < side; r++) {
         const size_t y = at.y + r - g->top; /* far beyond h when above */
-        row[r] = image + (y * g->w + at.x - g->left) * g->c;
-        if (whole)
+        if (whole) {
+            row[r] = image + (y * g->w + at.x - g->left) * g->c;
             continue;
+        }
         float *to = room + r * side * g->c;
+        row[r] = to;
         memset(to, 0, side * g->c * sizeof *to);
         if (y < g->h && from < until)
-            memcpy(to + from * g->c, row[r] + from * g->c, (until - from) * g->c * sizeof *to);
-        row[r] = to;
+            memcpy(to + from * g->c, image + (y * g->w + at.x + from - g->left) * g->c,
+                   (until - from) * g->c * sizeof *to);
     }
 }
 
-/* Floats before the last row that a tile sees, or before all that is there. */
+/* Floats before the third row that a tile sees, or all that are there: about what is seen before
+ * it. */
 static size_t seen_before(const tiling *g, size_t images, size_t tile)
 {
     const size_t i = tile / g->over, all = images * g->h;
@@ -86,9 +89,12 @@ static size_t seen_before(const tiling *g, size_t images, size_t tile)
     return (y < all ? y : all) * g->w * g->c;
 }
 
-/* Asks for part i of 16 of x[from … to - 1]: products leave memory idle, transforms wait for it. */
+/* Asks for part i of 16 of x[from … to - 1], if there is any: products leave memory idle, and
+ * transforms wait for it. */
 LSI_VEC void ask(const float *x, size_t from, size_t to, size_t i, const int write)
 {
+    if (from >= to)
+        return;
     const size_t part = (to - from + PLACES * 16 - 1) / (PLACES * 16) * 16;
     const size_t begin = from + i * part, end = begin + part < to ? begin + part : to;
     for (size_t at = begin; at < end; at += 16)
@@ -271,30 +277,42 @@ static void multiply(lsi_tile *t, size_t rows, const float *a, const float *b, s
     }
 }
 
-/* A convolution with `border` zeros around x, weights packed tap by tap for a product (c, o). */
+/* A convolution, forward or back. */
 typedef struct filter {
     tiling in, out;
     size_t images;
-    const float *taps;
+    const float *weight;
+    int back; /* dx: the window turned about, the weight's (c, o) being (out.c, in.c) */
     const float *bias;
     int add;
 } filter;
 
-static size_t filter_floats(size_t c, size_t o)
+/* G g Gᵀ in panels for products (c, o): taps are packed one by one first, into `room`. */
+static void take_weights(const filter *f, float *room, float *u)
 {
-    return PLACES * (c * o + BLOCK * (c + o) + 2 * APART) + 16 * c;
+    const size_t c = f->in.c, o = f->out.c, each = c * o;
+    for (size_t t = 0; t < TAPS; t++)
+        if (f->back)
+            LSI_K(tile_pack)(f->weight + (TAPS - 1 - t) * each, 1, c, c, o, room + t * each);
+        else
+            LSI_K(tile_pack)(f->weight + t * each, o, 1, c, o, room + t * each);
+    see_weights(each, room, u);
 }
 
-/* `scratch`: filter_floats. */
-static void run_filter(const filter *f, const float *x, float *scratch, float *y)
+static ls_status run_filter(lsi_device *device, const filter *f, const float *x, float *y)
 {
     const size_t c = f->in.c, o = f->out.c, tiles = f->images * f->in.down * f->in.over;
     const size_t v_apart = BLOCK * c + APART, m_apart = BLOCK * o + APART;
-    float *u = scratch, *v = u + PLACES * c * o, *m = v + PLACES * v_apart;
-    float *room = m + PLACES * m_apart;
+    void *scratch;
+    LSI_TRY(lsi_device_scratch(device,
+                               ((TAPS + PLACES) * c * o + PLACES * (v_apart + m_apart) + 16 * c) *
+                                   sizeof(float),
+                               &scratch));
+    float *taps = scratch, *u = taps + TAPS * c * o, *v = u + PLACES * c * o;
+    float *m = v + PLACES * v_apart, *room = m + PLACES * m_apart;
     lsi_tile product = {.k = c, .segments = 1, .a_row = c, .a_col = 1, .ldc = o, .ld_start = o};
     tile_place seen = {0}, given = {0};
-    see_weights(c * o, f->taps, u);
+    take_weights(f, taps, u);
     for (size_t first = 0, rows; first < tiles; first += rows) {
         rows = tiles - first < BLOCK ? tiles - first : BLOCK;
         for (size_t t = 0; t < rows; t++, move_on(&f->in, &seen)) {
@@ -314,6 +332,7 @@ static void run_filter(const filter *f, const float *x, float *scratch, float *y
         for (size_t t = 0; t < rows; t++, move_on(&f->out, &given))
             give_tile(&f->out, given, m + t * o, m_apart, f->bias, f->add, y);
     }
+    return LS_OK;
 }
 
 static tiling tiling_of(size_t h, size_t w, size_t c, size_t top, size_t left, size_t out_h,
@@ -325,39 +344,24 @@ static tiling tiling_of(size_t h, size_t w, size_t c, size_t top, size_t left, s
 ls_status LSI_K(winograd)(lsi_device *device, const lsi_conv *p, const float *x,
                           const float *weight, const float *bias, float *y)
 {
-    const size_t each = p->c * p->o;
-    void *scratch;
-    LSI_TRY(lsi_device_scratch(device, (TAPS * each + filter_floats(p->c, p->o)) * sizeof(float),
-                               &scratch));
-    float *taps = scratch;
-    for (size_t t = 0; t < TAPS; t++)
-        LSI_K(tile_pack)(weight + t * each, p->o, 1, p->c, p->o, taps + t * each);
     const filter f = {.in = tiling_of(p->h, p->w, p->c, p->pad_h, p->pad_w, p->oh, p->ow),
                       .out = tiling_of(p->oh, p->ow, p->o, 0, 0, p->oh, p->ow),
                       .images = p->n,
-                      .taps = taps,
+                      .weight = weight,
                       .bias = bias};
-    run_filter(&f, x, taps + TAPS * each, y);
-    return LS_OK;
+    return run_filter(device, &f, x, y);
 }
 
 ls_status LSI_K(winograd_dx)(lsi_device *device, const lsi_conv *p, const float *dy,
                              const float *weight, float *dx, int add)
 {
-    const size_t each = p->c * p->o;
-    void *scratch;
-    LSI_TRY(lsi_device_scratch(device, (TAPS * each + filter_floats(p->o, p->c)) * sizeof(float),
-                               &scratch));
-    float *taps = scratch;
-    for (size_t t = 0; t < TAPS; t++)
-        LSI_K(tile_pack)(weight + (TAPS - 1 - t) * each, 1, p->o, p->o, p->c, taps + t * each);
     const filter f = {.in = tiling_of(p->oh, p->ow, p->o, 2 - p->pad_h, 2 - p->pad_w, p->h, p->w),
                       .out = tiling_of(p->h, p->w, p->c, 0, 0, p->h, p->w),
                       .images = p->n,
-                      .taps = taps,
+                      .weight = weight,
+                      .back = 1,
                       .add = add};
-    run_filter(&f, dy, taps + TAPS * each, dx);
-    return LS_OK;
+    return run_filter(device, &f, dy, dx);
 }
 
 ls_status LSI_K(winograd_dw)(lsi_device *device, const lsi_conv *p, const float *x, const float *dy,
