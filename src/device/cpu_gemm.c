@@ -2,8 +2,8 @@
  *
  * The blocking is that of Goto and van de Geijn, "Anatomy of high-performance matrix
  * multiplication", TOMS 2008, with the two inner loops exchanged: a block of B (KC x NC) is packed
- * into panels and stays in the second cache, and a strip of TILE_ROWS rows of A, in the first,
- * meets one panel after the other.
+ * into panels and stays in the second cache, or streams from the third where that is small, and a
+ * strip of TILE_ROWS rows of A, in the first, meets one panel after the other.
  *
  * 1. Whatever is cut, each element sees its k in ascending order, from where the last block left it
  *    in C: one chain.
