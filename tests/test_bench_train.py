@@ -32,6 +32,17 @@ def test_json(bench, model):
         assert figures[key] > 0, key
 
 
+@pytest.mark.parametrize("words, at_once", [
+    (("--batch", "12"), 3), (("--batch", "12", "--shards", "2"), 3),
+    (("--batch", "12", "--shards", "4"), 3), (("--batch", "2"), 2),
+    (("--batch", "12", "--micro-batch", "5"), 5)])
+def test_samples_at_a_time(bench, words, at_once):
+    figures = json.loads(bench("gpt:nano", *words, "--seconds", "0.05", "--json").stdout)
+    assert figures["micro_batch"] == at_once
+    told = f"{at_once} samples at a time" in bench("gpt:nano", *words, "--seconds", "0.05").stdout
+    assert told == (at_once < figures["batch"] // figures["shards"])
+
+
 @pytest.mark.parametrize("workers, transport", [(2, "shm"), (3, "shm"), (2, "tcp")])
 @pytest.mark.parametrize("model", ["mlp", "dlrm"])
 def test_several_workers(bench, model, workers, transport):

@@ -36,7 +36,7 @@ static const char help[] =
     "      --shards V        parts of the batch: with the batch they decide the result (one a "
     "worker;\n"
     "                        lockstep train has 8)\n"
-    "      --micro-batch M   samples that run at once (a whole shard)\n"
+    "      --micro-batch M   samples that run at once (a whole shard; gpt:nano: 3)\n"
     "      --set KEY=VALUE   a setting of the model, e.g. model.layers=6; may be repeated\n"
     "      --optimizer NAME  sgd, adam, adamw, lars, lamb (adamw for gpt, else sgd with momentum)\n"
     "      --device NAME     cpu or ref (cpu)\n"

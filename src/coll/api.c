@@ -75,7 +75,7 @@ static ls_status allreduce(ls_comm *comm, const void *send, void *recv, size_t c
 {
     ls_status tiny = LS_ERR_UNSUPPORTED;
     uint64_t seq = 0;
-    if (!start && comm && comm->pair && count <= LSI_BOARD_INLINE) {
+    if (!start && comm && count < comm->pair_bytes) {
         tiny = lsi_board_tiny(comm, send, recv, count, dtype, op, &seq);
         if (tiny == LS_OK)
             return LS_OK;

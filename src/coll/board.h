@@ -44,6 +44,7 @@
 #define LSI_BOARD_BOX_BYTES ((size_t)16 << 10)
 #define LSI_BOARD_LINE 56                  /* of the input in the slot's first line, */
 #define LSI_BOARD_INLINE 120               /* and in both */
+#define LSI_BOARD_SMALL ((size_t)2048)     /* up to here a copy in a box beats a second round */
 #define LSI_BOARD_QUICK ((size_t)64 << 10) /* worth the short way */
 #define LSI_STAGE_BYTES ((size_t)1 << 20)  /* of a member's rooms for input, and for sums */
 #define LSI_STAGE_FEWEST ((size_t)64 << 10)

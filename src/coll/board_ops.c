@@ -16,8 +16,7 @@
 
 #include "base/clock.h"
 
-#define BOX_SHARED ((size_t)2048)       /* up to here a copy beats a second round */
-#define BOX_FOREIGN LSI_BOARD_BOX_BYTES /* a system call costs more */
+#define BOX_FOREIGN LSI_BOARD_BOX_BYTES /* beyond LSI_BOARD_SMALL: a system call costs more */
 #define SETTLE_S 1.0
 
 size_t lsi_board_contribution(const ls_comm *comm, const lsi_call *call)
@@ -74,7 +73,7 @@ static char *post_buffers(ls_comm *comm, const lsi_call *c, uint64_t seq, lsi_sl
 {
     lsi_world *w = comm->world;
     int shared = is_shared(w, c->send);
-    size_t limit = shared ? BOX_SHARED : BOX_FOREIGN;
+    size_t limit = shared ? LSI_BOARD_SMALL : BOX_FOREIGN;
     uint32_t flags = (shared ? LSI_SLOT_SEND_SHARED : 0u) |
                      (is_shared(w, c->recv) ? LSI_SLOT_RECV_SHARED : 0u) |
                      (w->can_read ? LSI_SLOT_CAN_READ : 0u) |
@@ -127,7 +126,7 @@ void lsi_board_post(ls_comm *comm, const lsi_call *c, uint64_t seq)
         lsi_board_hand_over(slot->data + LSI_BOARD_LINE);
     for (size_t at = 0; box && at < own; at += 64)
         lsi_board_hand_over(box + at);
-    prepare_next(b, seq, box && most <= BOX_SHARED ? most : 0);
+    prepare_next(b, seq, box && most <= LSI_BOARD_SMALL ? most : 0);
 }
 
 void lsi_board_publish(ls_request *r, lsi_phase phase)

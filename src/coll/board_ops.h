@@ -22,7 +22,8 @@ lsi_survey lsi_board_survey(ls_comm *comm, const lsi_call *c, uint64_t seq);
  * posted as *seq and a request has to go on from *phase (of lsi_board_step). LS_ERR_UNSUPPORTED:
  * it is not for this way, and nothing was done. */
 ls_status lsi_board_quick(ls_comm *comm, const lsi_call *c, uint64_t *seq, int *phase);
-/* Shorter still, from the bare arguments: all that fits a slot. Returns likewise (phase 0). */
+/* Shorter still, for two ranks and from the bare arguments: all that fits a slot, or a box of
+ * LSI_BOARD_SMALL bytes. Returns likewise (phase 0). */
 ls_status lsi_board_tiny(ls_comm *comm, const void *send, void *recv, size_t count, ls_dtype dtype,
                          ls_op op, uint64_t *seq);
 /* Have all local members entered? LS_OK, LS_IN_PROGRESS, or LS_ERR_MISMATCH (all are told). */

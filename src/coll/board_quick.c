@@ -17,28 +17,24 @@
 
 #define LOOKS 400 /* a few microseconds */
 
-/* Let the peers' lines be written before we fetch them; not where ranks wait for a core. After a
- * box half of the time has passed already. */
-static inline void wait_for_lines(const lsi_board *b, size_t bytes, int looks)
+/* Let the peers' lines be written before we fetch them; not where ranks wait for a core. */
+static inline void wait_for_lines(const lsi_board *b, int looks)
 {
 #if defined(__x86_64__)
-    uint32_t ticks = looks < LOOKS              ? 0
-                     : bytes > LSI_BOARD_INLINE ? b->first_look / 2
-                                                : b->first_look;
+    uint32_t ticks = looks < LOOKS ? 0 : b->first_look;
     uint64_t start = ticks ? __builtin_ia32_rdtsc() : 0;
     while (ticks && __builtin_ia32_rdtsc() - start < ticks)
         ;
 #else
     (void)b;
-    (void)bytes;
     (void)looks;
 #endif
 }
 
 /* Have all reached the phase, within a few looks? */
-static int all_reached(const lsi_board *b, uint64_t seq, size_t bytes, lsi_phase phase, int looks)
+static int all_reached(const lsi_board *b, uint64_t seq, lsi_phase phase, int looks)
 {
-    wait_for_lines(b, bytes, looks);
+    wait_for_lines(b, looks);
     for (int i = 0; i < b->members; i++)
         while (i != b->self && !lsi_board_reached(lsi_board_slot(b, seq, i), seq, phase))
             if (looks-- <= 0)
@@ -70,7 +66,7 @@ ls_status lsi_board_quick(ls_comm *comm, const lsi_call *c, uint64_t *seq_out, i
     lsi_board_post(comm, c, seq);
     *seq_out = seq;
     *phase = 0;
-    if (!all_reached(b, seq, bytes, LSI_PHASE_ENTERED, looks) || !all_agree(b, seq, c))
+    if (!all_reached(b, seq, LSI_PHASE_ENTERED, looks) || !all_agree(b, seq, c))
         return LS_IN_PROGRESS;
     lsi_survey s = {.stable = 1};
     if (bytes > LSI_BOARD_INLINE)
@@ -82,7 +78,7 @@ ls_status lsi_board_quick(ls_comm *comm, const lsi_call *c, uint64_t *seq_out, i
         lsi_board_end_work(comm, seq);
         lsi_board_announce(comm, seq, LSI_PHASE_WORKED);
         *phase = 1;
-        if (!all_reached(b, seq, bytes, LSI_PHASE_WORKED, looks))
+        if (!all_reached(b, seq, LSI_PHASE_WORKED, looks))
             return LS_IN_PROGRESS;
     } else {
         return LS_IN_PROGRESS;
@@ -91,17 +87,29 @@ ls_status lsi_board_quick(ls_comm *comm, const lsi_call *c, uint64_t *seq_out, i
     return LS_OK;
 }
 
+/* Copies an input that the slot has no room for; `oldest` of the communicator is `seq` itself. */
+static char *fill_box(lsi_board *b, lsi_slot *slot, uint64_t seq, const void *mine, size_t bytes)
+{
+    const uint32_t number = lsi_board_take_box(b, seq);
+    char *box = lsi_board_box(b, seq, b->self, number);
+    memcpy(box, mine, bytes);
+    slot->flags = b->own_flags[seq % LSI_BOARD_SLOTS] = LSI_SLOT_BOXED;
+    slot->box = number;
+    slot->oldest = seq;
+    return box;
+}
+
 ls_status lsi_board_tiny(ls_comm *comm, const void *send, void *recv, size_t count, ls_dtype dtype,
                          ls_op op, uint64_t *seq_out)
 {
-    const lsi_board *b = &comm->board;
+    lsi_board *b = &comm->board;
     size_t bytes = count * ls_dtype_size(dtype);
     uint64_t seq = comm->seq + 1;
+    char *box = NULL;
     lsi_reduce_fn reduce = lsi_reduce_get(dtype, op);
     int other = 1 - b->self, looks = comm->world->spins < LOOKS ? comm->world->spins : LOOKS;
-    if (!comm->pair || !reduce || count > LSI_BOARD_INLINE || bytes > LSI_BOARD_INLINE || !recv ||
-        comm->failed != LS_OK || comm->oldest != seq ||
-        atomic_load_explicit(&b->head->aborted, memory_order_relaxed))
+    if (!reduce || bytes >= comm->pair_bytes || !recv || comm->failed != LS_OK ||
+        comm->oldest != seq || atomic_load_explicit(&b->head->aborted, memory_order_relaxed))
         return LS_ERR_UNSUPPORTED;
     const void *mine = send == LS_IN_PLACE ? recv : send;
     if (!mine)
@@ -109,25 +117,35 @@ ls_status lsi_board_tiny(ls_comm *comm, const void *send, void *recv, size_t cou
     const lsi_wire_call what = {LSI_ALLREDUCE, (uint8_t)dtype, (uint8_t)op, LSI_DIRECT, 0, count};
     uint32_t signature = lsi_call_signature(&what);
     lsi_slot *slot = lsi_board_slot(b, seq, b->self), *theirs = lsi_board_slot(b, seq, other);
-    if (bytes == 8)
+    if (bytes == 8) /* the common size without a call */
         memcpy(slot->data, mine, 8);
-    else
+    else if (bytes <= LSI_BOARD_INLINE)
         memcpy(slot->data, mine, bytes);
+    else
+        box = fill_box(b, slot, seq, mine, bytes);
     slot->signature = signature;
     lsi_board_note(b, seq, b->self)->call = what;
     lsi_board_announce(comm, seq, LSI_PHASE_ENTERED);
-    if (bytes > LSI_BOARD_LINE)
+    if (!box && bytes > LSI_BOARD_LINE)
         lsi_board_hand_over(slot->data + LSI_BOARD_LINE);
+    for (size_t at = 0; box && at < bytes; at += 64)
+        lsi_board_hand_over(box + at);
     comm->seq = seq;
     comm->history[seq % LSI_HISTORY] = what;
     *seq_out = seq;
-    wait_for_lines(b, bytes, looks);
+    wait_for_lines(b, looks);
     while (!lsi_board_reached(theirs, seq, LSI_PHASE_ENTERED))
         if (looks-- <= 0)
             return LS_IN_PROGRESS;
     if (theirs->signature != signature)
         return LS_IN_PROGRESS;
-    reduce(recv, b->self ? theirs->data : mine, b->self ? mine : theirs->data, count);
+    const void *other_data = theirs->data;
+    if (box) {
+        other_data = lsi_board_box(b, seq, other, theirs->box);
+        if (theirs->oldest > b->done_below)
+            b->done_below = theirs->oldest;
+    }
+    reduce(recv, b->self ? other_data : mine, b->self ? mine : other_data, count);
     comm->oldest = seq + 1;
     return LS_OK;
 }

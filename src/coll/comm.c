@@ -182,10 +182,12 @@ static ls_status find_hosts(ls_comm *comm)
 
 void lsi_comm_selected(ls_comm *comm)
 {
-    comm->pair = comm->size == 2 && comm->one_host && comm->has_board;
-    for (size_t bytes = 0; bytes <= LSI_BOARD_INLINE; bytes++)
-        if (lsi_select(&comm->selection, LSI_ALLREDUCE, bytes) != LSI_DIRECT)
-            comm->pair = 0;
+    const int pair = comm->size == 2 && comm->one_host && comm->has_board;
+    size_t bytes = 0;
+    while (pair && bytes <= LSI_BOARD_SMALL &&
+           lsi_select(&comm->selection, LSI_ALLREDUCE, bytes) == LSI_DIRECT)
+        bytes++;
+    comm->pair_bytes = bytes;
 }
 
 ls_status lsi_comm_create(lsi_world *world, uint32_t id, const int *ranks, int size, void *board,

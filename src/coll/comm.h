@@ -69,7 +69,7 @@ struct ls_comm {
     lsi_span *spans;
     int span; /* this rank's */
     int has_board, one_host;
-    int pair;           /* two ranks of one host with `direct` for tiny all-reduces */
+    size_t pair_bytes;  /* two ranks of one host: all-reduces of fewer bytes are `direct`, boxed */
     lsi_board board;    /* of the local members */
     void *board_memory; /* in our heap, when we allocated it */
     uint64_t seq;       /* last operation started */
