@@ -282,3 +282,17 @@ def test_json_of_two(peers, tmp_path):
     figures = json.loads((tmp_path / "figures.json").read_text())
     assert figures["ratios"] == {"gpt:char": pytest.approx(1.5)}
     assert figures["first_step_s"] == {"lockstep": 0.05}
+
+
+# ---- scaling ------------------------------------------------------------------------------------
+
+
+def test_scaling(capsys):
+    scaling = load("scaling")
+    assert "--most" in refuses(capsys, scaling.parse, "--most", "2")
+    scaling.CORES = [0, 1]
+    assert [scaling.cost("shm", n) for n in (2, 3, 4, 9)] == [1, 2, 2, 5]
+    assert [scaling.cost("tcp", n) for n in (2, 4, 8)] == [1, 3, 7]
+    scaling.CORES = list(range(8))
+    assert [scaling.cost("shm", n) for n in (2, 8, 9)] == [1, 1, 2]
+    assert scaling.shares("shm", {2: 100, 8: 150, 9: 200}) == {2: 1, 8: 1.5, 9: 1}
