@@ -1,7 +1,8 @@
 /* Sixteen floats, the same on every instruction set.
  *
  * The cpu kernels are written once on these and compiled once for each instruction set, with
- * LSI_ISA naming it (meson.build). One zmm register, two ymm, or what the compiler makes of it.
+ * LSI_ISA naming it (meson.build). One zmm register, two ymm, four of NEON (vec_neon.h; the build
+ * asks for it with LSI_VEC_NEON, as all aarch64 has it), or what the compiler makes of it.
  *
  * 1. Every function gives the same bits on every set, NaN payloads aside: each is one IEEE
  *    operation a lane, in a fixed order. A fused multiply-add is fused everywhere (in plain code it
@@ -26,7 +27,7 @@
 
 /* Plain code is left to the compiler: sixteen lanes of scalar code in line everywhere would take it
  * minutes. */
-#if defined(__AVX2__) || defined(__aarch64__)
+#if defined(__AVX2__) || defined(LSI_VEC_NEON)
 #define LSI_VEC static inline __attribute__((always_inline))
 #else
 #define LSI_VEC static inline
@@ -217,6 +218,9 @@ LSI_VEC float v16_max_lane(v16 a)
     c = _mm_max_ps(c, _mm_movehl_ps(c, c));
     return _mm_cvtss_f32(_mm_max_ss(c, _mm_shuffle_ps(c, c, 1)));
 }
+
+#elif defined(LSI_VEC_NEON)
+#include "device/vec_neon.h"
 
 #else
 typedef struct v16 {
