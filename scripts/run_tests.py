@@ -20,6 +20,7 @@ import xml.etree.ElementTree as ElementTree
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 LOGS = os.path.join(ROOT, "build-logs")
 PYTHON = "/usr/bin/python3"  # Debian's, which has Debian's pytest
+AARCH64 = "build-aarch64"
 TAIL_LINES = 60
 BUILD_LIMIT_S = 1800
 TEST_LIMIT_S = 3600  # of a whole stage; each C test has a time-out of its own
@@ -105,19 +106,30 @@ def run_check(log, script, *args):
     return [Unit(" ".join([script, *args]), "failed" if code != 0 else "passed", read(log))]
 
 
-def run_build(log, folder, options):
-    """Configures (afresh when the options are not those of last time) and compiles."""
+def suites_programs(folder, suites):
+    """Returns the targets of the tests in these suites."""
+    with open(os.path.join(ROOT, folder, "meson-info", "intro-tests.json"), encoding="utf-8") as f:
+        tests = json.load(f)
+    wanted = [t for t in tests if any(s.split(":")[-1] in suites for s in t["suite"])]
+    return sorted({os.path.relpath(t["cmd"][0], os.path.join(ROOT, folder)) for t in wanted})
+
+
+def run_build(log, folder, options, setup=("meson", "setup"), targets=(), suites=()):
+    """Configures (afresh when the options are not those of last time) and compiles: all, or these
+    targets and the tests of these suites."""
     path = os.path.join(ROOT, folder)
     stamp = os.path.join(path, "lockstep-options")
     wanted = " ".join([os.environ.get("CC", ""), *options])
     if not os.path.exists(stamp) or read(stamp) != wanted:
         shutil.rmtree(path, ignore_errors=True)
-        code = execute(["meson", "setup", folder, *options], log, BUILD_LIMIT_S)
+        code = execute([*setup, folder, *options], log, BUILD_LIMIT_S)
         if code != 0:
-            return [Unit(f"meson setup {folder}", "failed", read(log), log)]
+            return [Unit(" ".join([*setup, folder]), "failed", read(log), log)]
         with open(stamp, "w", encoding="utf-8") as f:
             f.write(wanted)
-    code = execute(["ninja", "-C", folder], log, BUILD_LIMIT_S)
+    if suites:
+        targets = [*targets, *suites_programs(folder, suites)]
+    code = execute(["ninja", "-C", folder, *targets], log, BUILD_LIMIT_S)
     return [] if code == 0 else [Unit(f"ninja -C {folder}", "failed", read(log), log)]
 
 
@@ -165,7 +177,8 @@ def parse_junit(path, log):
     return list(units.values())
 
 
-def run_pytest(log, expression):
+def run_pytest(log, expression, aarch64):
+    """Runs the pytest tests; aarch64 says whether there is a build of it."""
     results = os.path.join(LOGS, "pytest.xml")
     if os.path.exists(results):
         os.remove(results)
@@ -175,6 +188,7 @@ def run_pytest(log, expression):
     if expression:
         command += ["-k", expression]
     env = {"LOCKSTEP_BUILD": os.path.join(ROOT, "build-test"), "PYTHONDONTWRITEBYTECODE": "1"}
+    env["LOCKSTEP_BUILD_AARCH64"] = os.path.join(ROOT, AARCH64) if aarch64 else ""
     # Only on SIGINT does pytest run the teardowns, which end the workers that a test started.
     code = execute(command, log, TEST_LIMIT_S, env, polite=signal.SIGINT)
     units = parse_junit(results, log) if os.path.exists(results) else []
@@ -216,6 +230,19 @@ class Session:
         return not count["failed"]
 
 
+def run_aarch64(session, options):
+    """What computes, built for aarch64 and run under emulation; returns whether it was built."""
+    setup, suites = ["scripts/cross-aarch64"], ["device", "graph", "nn", "optim"]
+    targets = ["lockstep", "tests/programs/libemulated.so"]
+    if not session.stage(AARCH64, run_build, AARCH64, options, setup, targets, suites):
+        return False
+    # The long one compares whole models with numbers of PyTorch; tests/test_aarch64.py compares
+    # them with this machine, to the bit.
+    select = [word for suite in suites for word in ("--suite", suite)] + ["--no-suite", "long"]
+    session.stage("unit tests, aarch64", run_meson, AARCH64, "aarch64", select, 8)
+    return True
+
+
 def run_all(session, args):
     for script in ("check-layers", "check-style"):
         session.stage(script, run_check, script)
@@ -239,8 +266,10 @@ def run_all(session, args):
             select = ["--suite", "threads"]
             session.stage("threads, TSan", run_meson, "build-tsan", "tsan", select, 8, fixed)
 
+    crosses = not args.quick and os.uname().machine == "x86_64"
+    aarch64 = crosses and run_aarch64(session, [*debug, "-Dwerror=true"])
     if built:
-        session.stage("pytest", run_pytest, args.k)
+        session.stage("pytest", run_pytest, args.k, aarch64)
         session.stage("fuzz corpora", run_meson, "build-test", "fuzz", ["--suite", "fuzz"])
     else:
         print("not run, for want of build-test/: unit tests, pytest, fuzz corpora")

@@ -34,7 +34,8 @@ void *lsi_pages_map(int fd, size_t bytes)
         errno = code;
         return NULL;
     }
-    const uintptr_t end = ((uintptr_t)base + bytes + 4095) & ~(uintptr_t)4095;
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE); /* 64 KiB on some machines */
+    const uintptr_t end = ((uintptr_t)base + bytes + page - 1) & ~(page - 1);
     if (head)
         munmap(reserved, head);
     if (end < (uintptr_t)reserved + room)

@@ -41,6 +41,13 @@
 #include <lockstep/optim.h>
 #include <lockstep/version.h>
 
+/* Of a processor that the tests have seen under emulation only. */
+#if defined(__aarch64__)
+#define HOW_TRIED "; run under emulation only so far, never on hardware"
+#else
+#define HOW_TRIED ""
+#endif
+
 static const char help[] =
     "usage: lockstep info [-n N] [--json]\n"
     "\n"
@@ -80,7 +87,7 @@ static const struct {
     {"LOCKSTEP_TCP_SOCKETS", "2", "connections between two ranks, 1 to 16"},
     {"LOCKSTEP_CHECKSUM", "0", "1: verify the payload of every message"},
     {"LOCKSTEP_CMA", "1", "0: do not read the memory of other ranks"},
-    {"LOCKSTEP_ISA", "the widest", "instruction set of the kernels: plain, avx2 or avx512"},
+    {"LOCKSTEP_ISA", "the widest", "instruction set of the kernels: plain; avx2, avx512; neon"},
     {"LOCKSTEP_HEAP", "all memory", "shared memory for ls_alloc, bytes a rank (sparse): 4G"},
     {"LOCKSTEP_LOG", "warn", "error, warn, info or debug: words on stderr"},
     {"LOCKSTEP_FAULT", "none", "faults to inject, for tests: '0>1 drop=3; *>2 delay=5:200'"},
@@ -316,7 +323,7 @@ static json_t *devices(void)
         if (not_usable)
             snprintf(why, sizeof why, "%s", not_usable);
         else if (strcmp(device->name, "cpu") == 0)
-            snprintf(why, sizeof why, "kernels for %s", device->kernels()->isa);
+            snprintf(why, sizeof why, "kernels for %s" HOW_TRIED, device->kernels()->isa);
         else
             snprintf(why, sizeof why, "plain loops, to compare the others with");
         json_array_append_new(list, item(device->name, !not_usable, why));

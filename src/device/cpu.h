@@ -32,10 +32,13 @@
 #define LSI_DECLARE_PLAIN(part) void lsi_plain_install_##part(lsi_kernels *kernels);
 #define LSI_DECLARE_AVX2(part) void lsi_avx2_install_##part(lsi_kernels *kernels);
 #define LSI_DECLARE_AVX512(part) void lsi_avx512_install_##part(lsi_kernels *kernels);
+#define LSI_DECLARE_NEON(part) void lsi_neon_install_##part(lsi_kernels *kernels);
 LSI_CPU_PARTS(LSI_DECLARE_PLAIN)
 #if defined(__x86_64__)
 LSI_CPU_PARTS(LSI_DECLARE_AVX2)
 LSI_CPU_PARTS(LSI_DECLARE_AVX512)
+#elif defined(__aarch64__)
+LSI_CPU_PARTS(LSI_DECLARE_NEON)
 #endif
 
 #endif

@@ -37,7 +37,7 @@ LSI_VEC void multiply(const int rows, const int vectors, const lsi_fan *f, size_
                 bv[v] = LANE_LOAD(b + v * b_next);
 #pragma GCC unroll 16
             for (int i = 0; i < rows; i++) {
-                lane av = LANE_ALL(a[i / NEAR] + (size_t)(i % NEAR) * a_row + p * a_col);
+                const lane_all av = LANE_ALL(a[i / NEAR] + (size_t)(i % NEAR) * a_row + p * a_col);
 #pragma GCC unroll 4
                 for (int v = 0; v < vectors; v++)
                     acc[i][v] = LANE_FMA(av, bv[v], acc[i][v]);

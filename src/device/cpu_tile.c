@@ -65,7 +65,8 @@ LSI_VEC void step(const form f, const float *const *a, const float *b, size_t ah
     }
 #pragma GCC unroll 16
     for (int i = 0; i < f.rows; i++) {
-        const lane av = LANE_ALL(a[i / f.near] + (size_t)(i % f.near) * f.a_row + ahead * f.a_col);
+        const lane_all av =
+            LANE_ALL(a[i / f.near] + (size_t)(i % f.near) * f.a_row + ahead * f.a_col);
 #pragma GCC unroll 4
         for (int v = 0; v < f.vectors; v++)
             LANE_FMA_TO(acc[i][v], av, bv[v]);
@@ -162,7 +163,7 @@ LSI_VEC void multiply_rows(const int keeps, const lsi_tile *t, const float *star
     } while (0)
 #define CASE(r)                                                                                    \
     case r:                                                                                        \
-        if (!keeps && t->width == LANES)                                                           \
+        if (TILE_VECTORS > 1 && !keeps && t->width == LANES)                                       \
             ONE(r, 1);                                                                             \
         else                                                                                       \
             ONE(r, TILE_VECTORS);                                                                  \

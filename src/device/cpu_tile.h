@@ -18,6 +18,9 @@
 #elif defined(LSI_VEC_AVX2)
 #define TILE_ROWS 6
 #define TILE_VECTORS 2
+#elif defined(LSI_VEC_NEON)
+#define TILE_ROWS 6 /* 24 registers, 4 for B, and some for A */
+#define TILE_VECTORS 1
 #else
 #define TILE_ROWS 4
 #define TILE_VECTORS 1

@@ -10,11 +10,12 @@
 #define INSTALL_PLAIN(part) lsi_plain_install_##part(&tables[0]);
 #define INSTALL_AVX2(part) lsi_avx2_install_##part(&tables[1]);
 #define INSTALL_AVX512(part) lsi_avx512_install_##part(&tables[2]);
+#define INSTALL_NEON(part) lsi_neon_install_##part(&tables[1]);
 
 #if defined(__x86_64__)
 static const char *const names[] = {"plain", "avx2", "avx512"};
 #elif defined(__aarch64__)
-static const char *const names[] = {"neon"}; /* part of every such machine: plain code uses it */
+static const char *const names[] = {"plain", "neon"};
 #else
 static const char *const names[] = {"plain"};
 #endif
@@ -43,6 +44,9 @@ int lsi_isa_usable(int i)
     if (i == 2)
         return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
                __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
+#elif defined(__aarch64__)
+    if (i == 1)
+        return 1; /* part of every such machine */
 #endif
     return i == 0;
 }
@@ -53,6 +57,8 @@ static void build(void)
 #if defined(__x86_64__)
     LSI_CPU_PARTS(INSTALL_AVX2)
     LSI_CPU_PARTS(INSTALL_AVX512)
+#elif defined(__aarch64__)
+    LSI_CPU_PARTS(INSTALL_NEON)
 #endif
     const char *wanted = getenv("LOCKSTEP_ISA");
     for (int i = 0; i < COUNT; i++) {

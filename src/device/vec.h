@@ -1,7 +1,8 @@
 /* Sixteen floats, the same on every instruction set.
  *
  * The cpu kernels are written once on these and compiled once for each instruction set, with
- * LSI_ISA naming it (meson.build). One zmm register, two ymm, or what the compiler makes of it.
+ * LSI_ISA naming it (meson.build). One zmm register, two ymm, four of NEON (vec_neon.h; the build
+ * asks for it with LSI_VEC_NEON, as all aarch64 has it), or what the compiler makes of it.
  *
  * 1. Every function gives the same bits on every set, NaN payloads aside: each is one IEEE
  *    operation a lane, in a fixed order. A fused multiply-add is fused everywhere (in plain code it
@@ -26,7 +27,7 @@
 
 /* Plain code is left to the compiler: sixteen lanes of scalar code in line everywhere would take it
  * minutes. */
-#if defined(__AVX2__) || defined(__aarch64__)
+#if defined(__AVX2__) || defined(LSI_VEC_NEON)
 #define LSI_VEC static inline __attribute__((always_inline))
 #else
 #define LSI_VEC static inline
@@ -108,17 +109,6 @@ LSI_VEC v16 v16_if_gt(v16 a, v16 b, v16 x, v16 y)
 LSI_VEC v16 v16_first(size_t n, v16 x, v16 y)
 {
     return _mm512_mask_blend_ps((__mmask16)((1u << n) - 1), y, x);
-}
-/* To the nearest whole number, ties to even. */
-LSI_VEC v16 v16_round(v16 a)
-{
-    return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-}
-/* 2^a for whole numbers a in [-126, 127]. */
-LSI_VEC v16 v16_exp2_whole(v16 a)
-{
-    __m512i i = _mm512_add_epi32(_mm512_cvtps_epi32(a), _mm512_set1_epi32(127));
-    return _mm512_castsi512_ps(_mm512_slli_epi32(i, 23));
 }
 /* Lanes folded 8, 4, 2, 1: lane l takes lane l + half. */
 LSI_VEC float v16_sum(v16 a)
@@ -214,20 +204,6 @@ LSI_VEC v16 v16_first(size_t n, v16 x, v16 y)
     const __m256 h = _mm256_castsi256_ps(v16_mask(n > 8 ? n - 8 : 0));
     return (v16){_mm256_blendv_ps(y.l, x.l, l), _mm256_blendv_ps(y.h, x.h, h)};
 }
-LSI_VEC v16 v16_round(v16 a)
-{
-    return (v16){_mm256_round_ps(a.l, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC),
-                 _mm256_round_ps(a.h, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
-}
-LSI_VEC __m256 v16_exp2_half(__m256 a)
-{
-    __m256i i = _mm256_add_epi32(_mm256_cvtps_epi32(a), _mm256_set1_epi32(127));
-    return _mm256_castsi256_ps(_mm256_slli_epi32(i, 23));
-}
-LSI_VEC v16 v16_exp2_whole(v16 a)
-{
-    return (v16){v16_exp2_half(a.l), v16_exp2_half(a.h)};
-}
 LSI_VEC float v16_sum(v16 a)
 {
     __m256 b = _mm256_add_ps(a.l, a.h);
@@ -242,6 +218,9 @@ LSI_VEC float v16_max_lane(v16 a)
     c = _mm_max_ps(c, _mm_movehl_ps(c, c));
     return _mm_cvtss_f32(_mm_max_ss(c, _mm_shuffle_ps(c, c, 1)));
 }
+
+#elif defined(LSI_VEC_NEON)
+#include "device/vec_neon.h"
 
 #else
 typedef struct v16 {
@@ -322,19 +301,6 @@ LSI_VEC v16 v16_if_gt(v16 a, v16 b, v16 x, v16 y)
 LSI_VEC v16 v16_first(size_t n, v16 x, v16 y)
 {
     LSI_V16_EACH((size_t)i < n ? x.f[i] : y.f[i]);
-}
-LSI_VEC v16 v16_round(v16 a)
-{
-    LSI_V16_EACH(rintf(a.f[i]));
-}
-LSI_VEC v16 v16_exp2_whole(v16 a)
-{
-    v16 r;
-    for (int i = 0; i < 16; i++) {
-        uint32_t bits = (uint32_t)((int32_t)a.f[i] + 127) << 23;
-        memcpy(&r.f[i], &bits, sizeof bits);
-    }
-    return r;
 }
 LSI_VEC float v16_sum(v16 a)
 {

@@ -63,6 +63,36 @@ LSI_VEC double d16_sum(d16 a)
     return _mm_cvtsd_f64(_mm_add_sd(d, _mm_unpackhi_pd(d, d)));
 }
 
+#elif defined(LSI_VEC_NEON)
+typedef struct d16 {
+    float64x2_t p[8];
+} d16;
+
+LSI_VEC d16 d16_zero(void)
+{
+    const float64x2_t zero = vdupq_n_f64(0.0);
+    return (d16){{zero, zero, zero, zero, zero, zero, zero, zero}};
+}
+LSI_VEC d16 d16_add(d16 a, d16 b)
+{
+    return (d16){{vaddq_f64(a.p[0], b.p[0]), vaddq_f64(a.p[1], b.p[1]), vaddq_f64(a.p[2], b.p[2]),
+                  vaddq_f64(a.p[3], b.p[3]), vaddq_f64(a.p[4], b.p[4]), vaddq_f64(a.p[5], b.p[5]),
+                  vaddq_f64(a.p[6], b.p[6]), vaddq_f64(a.p[7], b.p[7])}};
+}
+LSI_VEC d16 d16_from(v16 x)
+{
+    return (d16){{vcvt_f64_f32(vget_low_f32(x.q[0])), vcvt_high_f64_f32(x.q[0]),
+                  vcvt_f64_f32(vget_low_f32(x.q[1])), vcvt_high_f64_f32(x.q[1]),
+                  vcvt_f64_f32(vget_low_f32(x.q[2])), vcvt_high_f64_f32(x.q[2]),
+                  vcvt_f64_f32(vget_low_f32(x.q[3])), vcvt_high_f64_f32(x.q[3])}};
+}
+LSI_VEC double d16_sum(d16 a)
+{
+    const float64x2_t b = vaddq_f64(vaddq_f64(a.p[0], a.p[4]), vaddq_f64(a.p[2], a.p[6]));
+    const float64x2_t c = vaddq_f64(vaddq_f64(a.p[1], a.p[5]), vaddq_f64(a.p[3], a.p[7]));
+    return vpaddd_f64(vaddq_f64(b, c));
+}
+
 #else
 typedef struct d16 {
     double d[16];

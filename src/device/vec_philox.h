@@ -89,6 +89,56 @@ LSI_VEC void q8_interleave(q8 x0, q8 x1, q8 x2, q8 x3, w16 out[2])
     out[1] = q8_interleave_half(x0.h, x1.h, x2.h, x3.h);
 }
 
+#elif defined(LSI_VEC_NEON)
+typedef struct q8 {
+    uint64x2_t q[4];
+} q8;
+
+LSI_VEC q8 q8_set1(uint64_t x)
+{
+    const uint64x2_t all = vdupq_n_u64(x);
+    return (q8){{all, all, all, all}};
+}
+LSI_VEC q8 q8_count_from(uint64_t x)
+{
+    const uint64x2_t two = vdupq_n_u64(2), q0 = vaddq_u64(vdupq_n_u64(x), (uint64x2_t){0, 1});
+    const uint64x2_t q1 = vaddq_u64(q0, two), q2 = vaddq_u64(q1, two);
+    return (q8){{q0, q1, q2, vaddq_u64(q2, two)}};
+}
+LSI_VEC uint64x2_t q8_multiply_pair(uint64x2_t a, uint64x2_t b)
+{
+    return vmull_u32(vmovn_u64(a), vmovn_u64(b));
+}
+LSI_VEC q8 q8_multiply_low(q8 a, q8 b)
+{
+    return LSI_NEON_2(q8, q8_multiply_pair, a, b);
+}
+LSI_VEC q8 q8_high(q8 a)
+{
+    return (q8){{vshrq_n_u64(a.q[0], 32), vshrq_n_u64(a.q[1], 32), vshrq_n_u64(a.q[2], 32),
+                 vshrq_n_u64(a.q[3], 32)}};
+}
+LSI_VEC q8 q8_xor3(q8 a, q8 b, q8 c)
+{
+    const q8 ab = LSI_NEON_2(q8, veorq_u64, a, b);
+    return LSI_NEON_2(q8, veorq_u64, ab, c);
+}
+/* Low halves of both, in turn. */
+LSI_VEC uint64x2_t q8_low_halves(uint64x2_t a, uint64x2_t b)
+{
+    return vreinterpretq_u64_u32(vtrn1q_u32(vreinterpretq_u32_u64(a), vreinterpretq_u32_u64(b)));
+}
+LSI_VEC void q8_interleave(q8 x0, q8 x1, q8 x2, q8 x3, w16 out[2])
+{
+    const q8 a = LSI_NEON_2(q8, q8_low_halves, x0, x1), b = LSI_NEON_2(q8, q8_low_halves, x2, x3);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        uint32x4_t *words = out[i / 2].q + i % 2 * 2;
+        words[0] = vreinterpretq_u32_u64(vtrn1q_u64(a.q[i], b.q[i]));
+        words[1] = vreinterpretq_u32_u64(vtrn2q_u64(a.q[i], b.q[i]));
+    }
+}
+
 #else
 typedef struct q8 {
     uint64_t u[8];

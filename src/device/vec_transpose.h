@@ -70,6 +70,34 @@ LSI_VEC void v16_transpose(v16 r[16])
     }
 }
 
+#elif defined(LSI_VEC_NEON)
+/* Pairs of floats, then pairs of pairs: 8 shuffles for 4 x 4. */
+LSI_VEC void v16_transpose4(float32x4_t r[4])
+{
+    const float64x2_t a = vreinterpretq_f64_f32(vtrn1q_f32(r[0], r[1]));
+    const float64x2_t b = vreinterpretq_f64_f32(vtrn2q_f32(r[0], r[1]));
+    const float64x2_t c = vreinterpretq_f64_f32(vtrn1q_f32(r[2], r[3]));
+    const float64x2_t d = vreinterpretq_f64_f32(vtrn2q_f32(r[2], r[3]));
+    r[0] = vreinterpretq_f32_f64(vtrn1q_f64(a, c));
+    r[1] = vreinterpretq_f32_f64(vtrn1q_f64(b, d));
+    r[2] = vreinterpretq_f32_f64(vtrn2q_f64(a, c));
+    r[3] = vreinterpretq_f32_f64(vtrn2q_f64(b, d));
+}
+/* Tiles of 4 x 4; those off the diagonal change places. */
+LSI_VEC void v16_transpose(v16 r[16])
+{
+    v16 t[16];
+    for (int i = 0; i < 4; i++)
+        for (int j = 0; j < 4; j++) {
+            float32x4_t tile[4] = {r[4 * i].q[j], r[4 * i + 1].q[j], r[4 * i + 2].q[j],
+                                   r[4 * i + 3].q[j]};
+            v16_transpose4(tile);
+            for (int k = 0; k < 4; k++)
+                t[4 * j + k].q[i] = tile[k];
+        }
+    memcpy(r, t, sizeof t);
+}
+
 #else
 LSI_VEC void v16_transpose(v16 r[16])
 {
@@ -113,6 +141,18 @@ LSI_VEC void v16_transpose_to(const float *from, size_t from_row, float *to, siz
     for (size_t r = 0; r < 16; r += 8) /* in pieces that fit the registers */
         for (size_t c = 0; c < 16; c += 8)
             v16_transpose8_to(from + r * from_row + c, from_row, to + c * to_row + r, to_row);
+#elif defined(LSI_VEC_NEON)
+    for (size_t r = 0; r < 16; r += 4)
+        for (size_t c = 0; c < 16; c += 4) {
+            float32x4_t tile[4];
+#pragma GCC unroll 4
+            for (size_t i = 0; i < 4; i++)
+                tile[i] = vld1q_f32(from + (r + i) * from_row + c);
+            v16_transpose4(tile);
+#pragma GCC unroll 4
+            for (size_t i = 0; i < 4; i++)
+                vst1q_f32(to + (c + i) * to_row + r, tile[i]);
+        }
 #else
     v16 block[16];
     for (size_t i = 0; i < 16; i++)
@@ -145,6 +185,18 @@ LSI_VEC v16 v16_sums(const v16 r[16])
         t[i] = _mm512_add_ps(_mm512_shuffle_ps(t[2 * i], t[2 * i + 1], 0x44),
                              _mm512_shuffle_ps(t[2 * i], t[2 * i + 1], 0xee));
     return _mm512_add_ps(_mm512_shuffle_ps(t[0], t[1], 0x88), _mm512_shuffle_ps(t[0], t[1], 0xdd));
+#elif defined(LSI_VEC_NEON)
+    v16 sums;
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        float32x4_t t[4];
+#pragma GCC unroll 4
+        for (int j = 0; j < 4; j++)
+            t[j] = v16_sum_quarters(r[4 * i + j]);
+        v16_transpose4(t);
+        sums.q[i] = vaddq_f32(vaddq_f32(t[0], t[2]), vaddq_f32(t[1], t[3]));
+    }
+    return sums;
 #else
     float sums[16];
     for (int i = 0; i < 16; i++)

@@ -1,7 +1,7 @@
 /* Sixteen 32-bit words beside the sixteen floats of vec.h: bit patterns, small whole numbers.
  *
  * vec_math.h takes floats apart with these, the pooling kernels carry places along. One zmm
- * register, two ymm, or an array, as for v16.
+ * register, two ymm, four of NEON, or an array, as for v16.
  *
  * 1. Arithmetic is modulo 2^32, the same on every instruction set; floats and words of a lane share
  *    its bits (v16_words and w16_floats are casts, not conversions).
@@ -162,6 +162,92 @@ LSI_VEC v16 v16_if_same(w16 a, w16 b, v16 x, v16 y)
 {
     return (v16){_mm256_blendv_ps(y.l, x.l, _mm256_castsi256_ps(_mm256_cmpeq_epi32(a.l, b.l))),
                  _mm256_blendv_ps(y.h, x.h, _mm256_castsi256_ps(_mm256_cmpeq_epi32(a.h, b.h)))};
+}
+
+#elif defined(LSI_VEC_NEON)
+typedef m16 w16;
+
+LSI_VEC w16 w16_set1(uint32_t x)
+{
+    const uint32x4_t all = vdupq_n_u32(x);
+    return (w16){{all, all, all, all}};
+}
+LSI_VEC w16 v16_words(v16 a)
+{
+    return LSI_NEON_1(w16, vreinterpretq_u32_f32, a);
+}
+LSI_VEC v16 w16_floats(w16 a)
+{
+    return LSI_NEON_1(v16, vreinterpretq_f32_u32, a);
+}
+/* Moved as floats: loads and stores change no bits. */
+LSI_VEC w16 w16_load(const void *p)
+{
+    return v16_words(v16_load(p));
+}
+LSI_VEC void w16_store(void *p, w16 a)
+{
+    v16_store(p, w16_floats(a));
+}
+LSI_VEC void w16_store_n(void *p, w16 a, size_t n)
+{
+    v16_store_n(p, w16_floats(a), n);
+}
+LSI_VEC w16 w16_add(w16 a, w16 b)
+{
+    return LSI_NEON_2(w16, vaddq_u32, a, b);
+}
+LSI_VEC w16 w16_sub(w16 a, w16 b)
+{
+    return LSI_NEON_2(w16, vsubq_u32, a, b);
+}
+LSI_VEC w16 w16_and(w16 a, w16 b)
+{
+    return LSI_NEON_2(w16, vandq_u32, a, b);
+}
+LSI_VEC w16 w16_or(w16 a, w16 b)
+{
+    return LSI_NEON_2(w16, vorrq_u32, a, b);
+}
+LSI_VEC w16 w16_xor(w16 a, w16 b)
+{
+    return LSI_NEON_2(w16, veorq_u32, a, b);
+}
+/* The operators of the compiler: its intrinsics take constants only. */
+LSI_VEC w16 w16_shift_left(w16 a, unsigned by)
+{
+    return (w16){{a.q[0] << by, a.q[1] << by, a.q[2] << by, a.q[3] << by}};
+}
+LSI_VEC uint32x4_t w16_shift_right_quarter(uint32x4_t a, unsigned by)
+{
+    return vreinterpretq_u32_s32(vreinterpretq_s32_u32(a) >> (int)by);
+}
+LSI_VEC w16 w16_shift_right(w16 a, unsigned by)
+{
+    return (w16){{w16_shift_right_quarter(a.q[0], by), w16_shift_right_quarter(a.q[1], by),
+                  w16_shift_right_quarter(a.q[2], by), w16_shift_right_quarter(a.q[3], by)}};
+}
+LSI_VEC float32x4_t w16_to_float_quarter(uint32x4_t a)
+{
+    return vcvtq_f32_s32(vreinterpretq_s32_u32(a));
+}
+LSI_VEC v16 w16_to_float(w16 a)
+{
+    return LSI_NEON_1(v16, w16_to_float_quarter, a);
+}
+LSI_VEC w16 w16_if_gt(v16 a, v16 b, w16 x, w16 y)
+{
+    return v16_words(v16_if_gt(a, b, w16_floats(x), w16_floats(y)));
+}
+LSI_VEC v16 v16_if_below(w16 a, w16 b, v16 x, v16 y)
+{
+    const m16 below = LSI_NEON_2(m16, vcltq_u32, a, b);
+    return LSI_NEON_3(v16, vbslq_f32, below, x, y);
+}
+LSI_VEC v16 v16_if_same(w16 a, w16 b, v16 x, v16 y)
+{
+    const m16 same = LSI_NEON_2(m16, vceqq_u32, a, b);
+    return LSI_NEON_3(v16, vbslq_f32, same, x, y);
 }
 
 #else

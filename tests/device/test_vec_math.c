@@ -1,6 +1,6 @@
 /* The vector functions of the cpu kernels: accuracy against libm in double over a dense sample of
  * all floats, special values, the same bits on every instruction set; Philox against
- * base/philox.h. */
+ * base/philox.h; choices among NaN and zeros, the order of sums, the ends of partial moves. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -8,6 +8,8 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -21,6 +23,8 @@ static const vec_table *const tables[] = {
 #if defined(__x86_64__)
     &lsi_avx2_vec_table,
     &lsi_avx512_vec_table,
+#elif defined(__aarch64__)
+    &lsi_neon_vec_table,
 #endif
 };
 #define SETS ((int)(sizeof tables / sizeof *tables))
@@ -225,12 +229,99 @@ static void test_sum(void **state)
             assert_true(tables[set]->sum(64, x) == lanes[0]);
 }
 
+/* Of a NaN and a number, and of two zeros, max and min are the second: in every lane, each pair of
+ * these values. */
+static void test_choices(void **state)
+{
+    (void)state;
+    static const float values[] = {0.0f, -0.0f, 1.0f, -1.0f, 0x1p-149f, INFINITY, -INFINITY, NAN};
+    enum { VALUES = sizeof values / sizeof *values };
+    for (int set = 0; set < SETS; set++) {
+        for (int turn = 0; lsi_isa_usable(set) && turn < VALUES * VALUES; turn++) {
+            float x[16], y[16], max[16], min[16], greater[16];
+            for (int i = 0; i < 16; i++) {
+                const int pair = (turn + 5 * i) % (VALUES * VALUES);
+                x[i] = values[pair / VALUES];
+                y[i] = values[pair % VALUES];
+            }
+            tables[set]->choose(x, y, max, min, greater);
+            for (int i = 0; i < 16; i++) {
+                const float *larger = x[i] > y[i] ? x : y, *smaller = x[i] < y[i] ? x : y;
+                assert_memory_equal(&max[i], &larger[i], sizeof *max);
+                assert_memory_equal(&min[i], &smaller[i], sizeof *min);
+                assert_memory_equal(&greater[i], &larger[i], sizeof *greater);
+            }
+        }
+    }
+}
+
+/* Lanes are folded 8, 4, 2, 1. */
+static void test_folds(void **state)
+{
+    (void)state;
+    float x[16][16], expected[16], one[16], all[16];
+    for (int i = 0; i < 16; i++) {
+        float lanes[16];
+        for (int j = 0; j < 16; j++) {
+            const int k = (16 * i + j) * 37 % 256;
+            lanes[j] = x[i][j] = (k % 3 ? 1.0f : -1.0f) * ldexpf(1.0f + (float)k / 256, k % 24);
+        }
+        for (int half = 8; half; half /= 2)
+            for (int j = 0; j < half; j++)
+                lanes[j] += lanes[j + half];
+        expected[i] = lanes[0];
+    }
+    for (int set = 0; set < SETS; set++) {
+        if (!lsi_isa_usable(set))
+            continue;
+        tables[set]->row_sums((const float(*)[16])x, one, all);
+        assert_memory_equal(one, expected, sizeof one);
+        assert_memory_equal(all, expected, sizeof all);
+        for (int i = 0; i < 16; i++) {
+            float y[16];
+            for (int j = 0; j < 16; j++)
+                y[j] = (float)((j * 7 + i) % 16);
+            assert_true(tables[set]->largest(y) == 15);
+        }
+    }
+}
+
+/* n floats at the beginning and at the end of memory that may be touched. */
+static void test_partial_moves(void **state)
+{
+    (void)state;
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), floats = page / sizeof(float);
+    float *memory = mmap(NULL, 5 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(memory != MAP_FAILED);
+    float *from = memory + floats, *to = memory + 3 * floats;
+    assert_int_equal(mprotect(from, page, PROT_READ | PROT_WRITE), 0);
+    assert_int_equal(mprotect(to, page, PROT_READ | PROT_WRITE), 0);
+    for (size_t i = 0; i < floats; i++)
+        from[i] = (float)(i + 1);
+    for (int set = 0; set < SETS; set++) {
+        for (size_t n = 0; lsi_isa_usable(set) && n <= 16; n++) {
+            for (int end = 0; end < 2; end++) {
+                const size_t at = end ? floats - n : 0;
+                float out[16];
+                memset(to, 0, page);
+                tables[set]->copy(n, from + at, to + at, out);
+                for (size_t i = 0; i < floats; i++)
+                    assert_true(to[i] == (i >= at && i < at + n ? from[i] : 0));
+                for (size_t i = 0; i < 16; i++)
+                    assert_true(out[i] == (i < n ? from[at + i] : 0));
+            }
+        }
+    }
+    munmap(memory, 5 * page);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_functions), cmocka_unit_test(test_special_values),
         cmocka_unit_test(test_philox),    cmocka_unit_test(test_moves),
-        cmocka_unit_test(test_sum),
+        cmocka_unit_test(test_sum),       cmocka_unit_test(test_choices),
+        cmocka_unit_test(test_folds),     cmocka_unit_test(test_partial_moves),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

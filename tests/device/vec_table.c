@@ -59,4 +59,45 @@ static void first(size_t n, const float x[16], const float y[16], float out[16])
     v16_store(out, v16_first(n, v16_load(x), v16_load(y)));
 }
 
-const vec_table LSI_K(vec_table) = {apply, philox, transpose, sum, first};
+static void choose(const float x[16], const float y[16], float max[16], float min[16],
+                   float greater[16])
+{
+    const v16 a = v16_load(x), b = v16_load(y);
+    v16_store(max, v16_max(a, b));
+    v16_store(min, v16_min(a, b));
+    v16_store(greater, v16_if_gt(a, b, a, b));
+}
+
+static float largest(const float x[16])
+{
+    return v16_max_lane(v16_load(x));
+}
+
+static void row_sums(const float x[16][16], float one[16], float all[16])
+{
+    v16 rows[16];
+    for (int i = 0; i < 16; i++) {
+        rows[i] = v16_load(x[i]);
+        one[i] = v16_sum(rows[i]);
+    }
+    v16_store(all, v16_sums(rows));
+}
+
+static void copy(size_t n, const float *from, float *to, float out[16])
+{
+    const v16 a = v16_load_n(from, n);
+    v16_store_n(to, a, n);
+    v16_store(out, a);
+}
+
+const vec_table LSI_K(vec_table) = {
+    .apply = apply,
+    .philox = philox,
+    .transpose = transpose,
+    .sum = sum,
+    .first = first,
+    .choose = choose,
+    .largest = largest,
+    .row_sums = row_sums,
+    .copy = copy,
+};

@@ -30,11 +30,22 @@ typedef struct vec_table {
     double (*sum)(size_t n, const float *x);
     /* Lanes below n of x, the others of y. */
     void (*first)(size_t n, const float x[16], const float y[16], float out[16]);
+    /* Lane by lane: x or y, as v16_max, v16_min and v16_if_gt choose. */
+    void (*choose)(const float x[16], const float y[16], float max[16], float min[16],
+                   float greater[16]);
+    /* The largest lane. */
+    float (*largest)(const float x[16]);
+    /* The sums of the rows: one by one, and all at once. */
+    void (*row_sums)(const float x[16][16], float one[16], float all[16]);
+    /* n <= 16 floats through the partial forms; the whole vector to `out`. */
+    void (*copy)(size_t n, const float *from, float *to, float out[16]);
 } vec_table;
 
 extern const vec_table lsi_plain_vec_table;
 #if defined(__x86_64__)
 extern const vec_table lsi_avx2_vec_table, lsi_avx512_vec_table;
+#elif defined(__aarch64__)
+extern const vec_table lsi_neon_vec_table;
 #endif
 
 #endif
