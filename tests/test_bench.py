@@ -9,10 +9,13 @@ import pytest
 from conftest import children, read_proc, wait_until
 
 COLLECTIVES = (
-    "allreduce reduce reduce_scatter allgather broadcast gather scatter alltoall barrier sendrecv"
+    "allreduce reduce reduce_scatter allgather allgatherv broadcast gather scatter alltoall "
+    "alltoallv barrier sendrecv"
 ).split()
 REDUCTIONS = ("allreduce", "reduce", "reduce_scatter")
-IN_BLOCKS = ("reduce_scatter", "allgather", "gather", "scatter", "alltoall")
+IN_BLOCKS = (
+    "reduce_scatter", "allgather", "allgatherv", "gather", "scatter", "alltoall", "alltoallv"
+)
 QUICK = ("--iters", "3")
 
 
@@ -37,7 +40,8 @@ def rows(bench):
 def bus_factor(collective, n):
     if collective == "allreduce":
         return 2 * (n - 1) / n
-    return (n - 1) / n if collective in ("reduce_scatter", "allgather", "alltoall") else 1
+    by_all = ("reduce_scatter", "allgather", "allgatherv", "alltoall", "alltoallv")
+    return (n - 1) / n if collective in by_all else 1
 
 
 # Every collective
@@ -103,7 +107,7 @@ def test_private_memory(rows, collective):
         assert (r["errors"], r["memory"]) == (0, "malloc")
 
 
-@pytest.mark.parametrize("collective", COLLECTIVES[:7])
+@pytest.mark.parametrize("collective", COLLECTIVES[:8])
 def test_timed_in_place(rows, collective):
     for r in rows(collective, "-n", "3", "--in-place", "--sizes", "8,70001", *QUICK):
         assert (r["errors"], r["in_place"]) == (0, True)

@@ -15,8 +15,19 @@ import subprocess
 import time
 
 import pytest
-from conftest import BUILD, read_proc
-from trial import LIMIT_MS, OPERATION, json_lines, names_victim, program, run_trials, summary
+from conftest import BUILD, ROOT, read_proc
+from trial import (
+    LIMIT_MS,
+    OPERATION,
+    OPERATIONS,
+    Trial,
+    json_lines,
+    names_victim,
+    program,
+    run_trials,
+    summary,
+    verdict,
+)
 
 TRANSPORTS = ["shm", "tcp"]
 QUICK = {"LOCKSTEP_TIMEOUT": "2", "LOCKSTEP_WARN_AFTER": "0.5"}
@@ -96,6 +107,40 @@ def test_killed_at_any_moment(lockstep, leftovers):
         assert trial.ranks > os.cpu_count() and trial.slowest_ms() < 1000, trial.latency_ms
 
 
+def test_kill_trials_refuses(leftovers):
+    """A trial that takes longer than the limit fails the command, which says so."""
+    env = {"LOCKSTEP_BUILD": str(BUILD)}
+    command = [ROOT / "tests" / "kill-trials", "--trials", 6]
+    done = leftovers.run(*command, "--limit", 0.001, env=env)
+    first, head, shm, tcp, hit, _ = done.stdout.splitlines()
+    assert re.match(r"6 of 6 trials took longer than 0\.001 ms, the slowest \d+\.\d ms: ", first)
+    assert head.startswith("transport  trials  hangs") and head.endswith("over 0.001 ms")
+    assert shm.split()[:2] == ["shm", "3"] and tcp.split()[:2] == ["tcp", "3"]
+    assert [int(row.split()[-1]) for row in (shm, tcp)] == [3, 3]
+    assert all(f" {name} " in hit for name in OPERATIONS), hit
+    assert done.returncode == 1
+    assert leftovers.run(*command, "--limit", 60000, env=env).returncode == 0
+
+
+def test_verdict_on_trials():
+    """What is late, wrong or was never tried is said; what is well is not."""
+    trials = [Trial(i, 1, "shm") for i in range(500)]
+    for trial in trials:
+        trial.latency_ms = [LIMIT_MS]
+        trial.texts = [f"{trial.operation}(10 elements): rank 1 died: "]
+    assert verdict(trials) == []
+    trials[3].latency_ms.append(LIMIT_MS + 1)
+    trials[4].latency_ms.append(LIMIT_MS + 2)
+    trials[5].hung = True
+    trials[6].problems.append("rank 0 said nothing")
+    hung, silent, late = verdict(trials)
+    assert (hung, silent) == (f"{trials[5].name}: hung", f"{trials[6].name}: rank 0 said nothing")
+    assert late.startswith("2 of 500 trials took longer than 200 ms, the slowest 202.0 ms: shm 4 ")
+    for trial in trials:
+        trial.texts = [text.replace("alltoallv", "alltoall") for text in trial.texts]
+    assert verdict(trials)[3:] == ["no rank was killed in: alltoallv"]
+
+
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_killed_while_starting(group, transport):
     """At any moment of ls_init, and before: an error that names it, long before the deadline."""
@@ -122,10 +167,11 @@ def test_killed_while_starting(group, transport):
 @pytest.mark.parametrize("action, cause", [("kill", "SIGKILL"), ("exit", "without ls_finalize")])
 def test_gone_between_operations(group, transport, action, cause):
     """Killed, or exit(0) without ls_finalize."""
-    for collective in ("allreduce", "allgather", "alltoall", "barrier", "send", "started"):
-        done = group.run(
-            3, program("act"), 1, action, collective, env={"LOCKSTEP_TRANSPORT": transport}
-        )
+    one_way = ("broadcast", "gather", "reduce")  # who sends little is done, whoever is gone
+    for collective in (*OPERATIONS[:-1], "send", "started"):
+        count = 1000000 if collective in one_way else 1000
+        words = [program("act"), 1, action, collective, "auto", count]
+        done = group.run(3, *words, env={"LOCKSTEP_TRANSPORT": transport})
         acted, *failures = sorted(json_lines(done.stdout), key=lambda f: "text" in f)
         assert len(failures) == 2, done
         for failure in failures:
@@ -186,6 +232,7 @@ def test_stopped_before_a_collective(group, transport):
     """A warning at half a second, an error at two; both name rank 2, however indirect the wait."""
     cases = [("allreduce", a) for a in ("direct", "hd", "ring", "tree")]
     cases += [("reduce_scatter", "ring"), ("allgather", "ring"), ("alltoall", "direct")]
+    cases += [("allgatherv", "ring"), ("alltoallv", "direct"), ("scatter", "direct")]
     cases += [("barrier", "direct"), ("started", "auto")]
     if transport == "shm":  # over messages a root sends and goes ahead
         cases.append(("broadcast", "tree"))

@@ -58,7 +58,10 @@ class Hosts:
         )
 
     def finish(self, process, timeout=30):
-        return self.starter.finish(process, timeout)
+        """Runs it to its end; takes off what everyone says who joins."""
+        done = self.starter.finish(process, timeout)
+        done.stderr = re.sub(r"lockstep: joined as host .*\n", "", done.stderr)
+        return done
 
     def port(self):
         return int(self.address.rpartition(":")[2])
@@ -510,3 +513,61 @@ def test_namespaces_and_a_cut_cable(hosts, network, leftovers):
     assert done.returncode == 1
     assert "lost the launcher of the run's first host" in done.stderr
     assert time.monotonic() - begin < 20
+
+
+@pytest.fixture
+def two_links():
+    """Two network namespaces with two cables between them: right0 leads to left0, right1 to left1.
+
+    The addresses are 10.78.0.1 and 10.78.0.2 at the ends of the first, 10.79.0.1 and 10.79.0.2 of
+    the second.
+    """
+    if os.geteuid() != 0:
+        pytest.skip("network namespaces need root")
+    names = [f"ls{os.getpid()}{side}" for side in ("left", "right")]
+    try:
+        for name in names:
+            ip("netns", "add", name)
+            ip("-n", name, "link", "set", "lo", "up")
+        for i in range(2):
+            ends = ["netns", names[0], "type", "veth", "peer", f"right{i}", "netns", names[1]]
+            ip("link", "add", f"left{i}", *ends)
+            for side, name in enumerate(names):
+                device = f"{('left', 'right')[side]}{i}"
+                ip("-n", name, "addr", "add", f"10.7{8 + i}.0.{side + 1}/24", "dev", device)
+                ip("-n", name, "link", "set", device, "up")
+        yield names
+    finally:
+        for name in names:
+            subprocess.run(["ip", "netns", "del", name], capture_output=True)
+
+
+@pytest.mark.parametrize("link", [0, 1])
+def test_the_route_decides_on_the_interface(hosts, lockstep, two_links, link):
+    """And it is said which: by who joins, with -v by the ranks, and in the head of a benchmark."""
+    left, right = two_links
+    if link == 1:  # to an address of the first link, but by the second
+        ip("-n", right, "route", "add", "10.78.0.1/32", "via", "10.79.0.1")
+    words = [lockstep, "bench", "allreduce", "--sizes", "1k", "--iters", "2"]
+    options = ["--verbose"]
+    listener = hosts.listen(1, 2, *words, at="10.78.0.1:0", namespace=left, options=options)
+    joiner = hosts.join(2, *words, namespace=right, options=["-v"])
+    heard, joined = hosts.finish(listener), hosts.starter.finish(joiner)
+    assert (heard.returncode, joined.returncode) == (0, 0), (heard, joined)
+    here, there = f"10.7{8 + link}.0.2", "10.78.0.1"
+    lines = joined.stderr.splitlines()
+    assert f"lockstep: joined as host 1 of 2, from {here} (right{link})" in lines
+    for rank in (1, 2):
+        told = f"lockstep[{rank}]: tcp with rank 0: from {here}, interface right{link}, to {there}:"
+        assert [line for line in lines if line.startswith(told)], lines
+    told = rf"lockstep\[0\]: tcp with ranks 1 to 2: from {there}, interface left{link}, to {here}:"
+    assert re.search(told, heard.stderr), heard.stderr
+    assert re.search(rf"^# transport  shm\+tcp by left{link}, ", heard.stdout, re.MULTILINE), heard
+
+
+def test_quiet_unless_asked(hosts):
+    """Without -v there is one line on each host, and none of the ranks."""
+    listener = hosts.listen(1, 2, program("once"))
+    joined = hosts.starter.finish(hosts.join(1, program("once")))
+    assert joined.stderr == "lockstep: joined as host 1 of 2, from 127.0.0.1 (lo)\n"
+    assert hosts.finish(listener).stderr == ""

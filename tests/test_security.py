@@ -9,11 +9,12 @@ import os
 import re
 import shutil
 import signal
+import stat
 import subprocess
 import time
 
 import pytest
-from conftest import children, read_proc
+from conftest import children, read_proc, wait_until
 from trial import json_lines, program
 
 pytestmark = [
@@ -304,6 +305,43 @@ def test_a_death_is_noticed_during_an_attack(lockstep, leftovers, attack):
         assert failure["at"] - killed < 1
     for process in attackers:
         leftovers.finish(process)
+
+
+def memory_files(pid):
+    """Returns {name: path} of the memory files that a process has open."""
+    files = {}
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        path = f"/proc/{pid}/fd/{fd}"
+        try:
+            found = re.match(r"/memfd:(\S+)", os.readlink(path))
+        except OSError:
+            continue
+        if found:
+            files[found[1]] = path
+    return files
+
+
+def test_memory_files_are_private(lockstep, leftovers, tmp_path):
+    """Mode 0600: who is handed a descriptor to read from cannot make one to write with of it."""
+    run = leftovers.start(lockstep, "run", "-n", 2, "--", program("loop"), 1, 1)
+    ranks = [json.loads(run.stdout.readline())["pid"] for _ in range(2)]
+    words = ["train", "mlp", "--steps", "100000", "-n", "2", "--out", tmp_path / "out", "--quiet"]
+    train = leftovers.start(lockstep, *words)
+    wanted = {"lockstep-segment", "lockstep-state", "lockstep-papers"}
+    wait_until(lambda: set(memory_files(train.pid)) >= wanted, 20, "a run that keeps its state")
+    for pid in (run.pid, *ranks, train.pid, *children(train.pid)):
+        files = memory_files(pid)
+        modes = {name: stat.S_IMODE(os.stat(path).st_mode) for name, path in files.items()}
+        assert set(modes.values()) <= {0o600}, (pid, modes)
+        assert "lockstep-segment" in files or pid not in (run.pid, *ranks), (pid, files)
+    code = "import os, sys; os.open(f'/proc/self/fd/{sys.argv[1]}', os.O_RDWR)"
+    fd = os.open(memory_files(ranks[0])["lockstep-segment"], os.O_RDONLY)
+    opened = leftovers.run(*NOBODY, *PYTHON, code, fd, pass_fds=[fd])
+    os.close(fd)
+    assert "PermissionError" in opened.stderr, opened
+    leftovers.finish(run)
+    train.send_signal(signal.SIGTERM)
+    leftovers.finish(train)
 
 
 @pytest.fixture

@@ -1,11 +1,12 @@
 """One trial: a rank is killed inside the collectives, and the others have to say so at once.
 
 Shared by test_faults.py (a few trials) and kill-trials (a thousand). A trial starts
-`lockstep run --on-death leave -- loop SEED`, kills one rank with SIGKILL at a moment drawn from the
-seed, and compares the time of the kill with the times in the failures that the other ranks report:
-all on CLOCK_MONOTONIC.
+`lockstep run --on-death leave -- loop SEED 0 OPERATION`, kills one rank with SIGKILL at a moment
+drawn from the seed, and compares the time of the kill with the times in the failures that the other
+ranks report: all on CLOCK_MONOTONIC. Operations take turns to be every other round of a trial.
 """
 
+import collections
 import concurrent.futures
 import json
 import os
@@ -20,10 +21,22 @@ from conftest import BUILD
 
 LIMIT_MS = 200
 HANG_S = 20  # what has not ended by then does not end
-OPERATION = re.compile(
-    r"^(allreduce|reduce|reduce_scatter|allgather|allgatherv|broadcast|alltoall|barrier|send/recv)"
-    r"\("
+OPERATIONS = (
+    "allreduce",
+    "reduce",
+    "reduce_scatter",
+    "allgather",
+    "allgatherv",
+    "broadcast",
+    "gather",
+    "scatter",
+    "alltoall",
+    "alltoallv",
+    "barrier",
+    "send/recv",
 )
+OPERATION = re.compile(rf"^({'|'.join(OPERATIONS)})\(")
+ENOUGH = 500  # trials in which each operation is hit, unless something is wrong
 
 
 def program(name):
@@ -52,6 +65,7 @@ class Trial:
         self.victim = draw.randrange(self.ranks)
         self.delay_s = draw.uniform(0, 0.1)
         self.loop_seed = draw.randrange(1 << 30)
+        self.operation = OPERATIONS[number // 2 % len(OPERATIONS)]  # over both transports
         self.latency_ms = []  # of each survivor, from the kill to its report
         self.problems = []  # that are no matter of time
         self.hung = False
@@ -60,18 +74,22 @@ class Trial:
     def run(self, starter, lockstep):
         env = {"LOCKSTEP_TRANSPORT": self.transport}
         words = ["run", "-n", self.ranks, "--on-death", "leave", "--"]
-        launcher = starter.start(lockstep, *words, program("loop"), self.loop_seed, env=env)
+        loop = [program("loop"), self.loop_seed, 0, self.operation]
+        launcher = starter.start(lockstep, *words, *loop, env=env)
         started = {}
         while len(started) < self.ranks and (line := launcher.stdout.readline()):
             fact = json.loads(line)
             started[fact["rank"]] = fact.get("pid")
-        if len(started) < self.ranks:
+        if len(started) < self.ranks or None in started.values():
             self.problems.append(f"did not start: {started}")
             launcher.kill()
             return self.look_at(starter.finish(launcher), 0)
         time.sleep(self.delay_s)
         killed = time.monotonic()
-        os.kill(started[self.victim], signal.SIGKILL)
+        try:
+            os.kill(started[self.victim], signal.SIGKILL)
+        except ProcessLookupError:
+            self.problems.append("the victim was gone before it was killed")
         try:
             done = starter.finish(launcher, HANG_S)
         except subprocess.TimeoutExpired:
@@ -110,6 +128,10 @@ class Trial:
     def slowest_ms(self):
         return max(self.latency_ms, default=0.0)
 
+    def operations(self):
+        """Returns the operations that the survivors were in."""
+        return {found[1] for text in self.texts if (found := OPERATION.match(text))}
+
 
 def run_trials(starter, lockstep, count, seed, parallel=2, progress=None):
     """Runs count trials, every other one over tcp, and returns them."""
@@ -123,10 +145,12 @@ def run_trials(starter, lockstep, count, seed, parallel=2, progress=None):
     return trials
 
 
-def summary(trials):
-    """Returns the table that kill-trials prints."""
-    head = "transport  trials  hangs  wrong  median ms  99 % ms  slowest ms  over 200 ms"
-    lines = [head]
+def summary(trials, limit_ms=LIMIT_MS):
+    """Returns the table that kill-trials prints, and in how many trials each operation was hit."""
+    lines = [
+        "transport  trials  hangs  wrong  median ms  99 % ms  slowest ms"
+        + f"over {limit_ms:g} ms".rjust(14)
+    ]
     for transport in ("shm", "tcp"):
         mine = [t for t in trials if t.transport == transport]
         times = sorted(ms for t in mine for ms in t.latency_ms) or [0.0]
@@ -134,6 +158,24 @@ def summary(trials):
             f"{transport:9}  {len(mine):6}  {sum(t.hung for t in mine):5}  "
             f"{sum(bool(t.problems) for t in mine):5}  {statistics.median(times):9.2f}  "
             f"{times[int(len(times) * 0.99)]:7.2f}  {times[-1]:10.2f}  "
-            f"{sum(ms > LIMIT_MS for ms in times):11}"
+            f"{sum(t.slowest_ms() > limit_ms for t in mine):12}"
         )
+    hit = collections.Counter(name for t in trials for name in t.operations())
+    lines.append("trials that ended in: " + ", ".join(f"{n} {hit[n]}" for n in OPERATIONS))
     return "\n".join(lines)
+
+
+def verdict(trials, limit_ms=LIMIT_MS):
+    """Returns what is wrong with the trials as a whole, a line each."""
+    lines = [f"{t.name}: {p}" for t in trials for p in t.problems + ["hung"] * t.hung]
+    late = sorted((t for t in trials if t.slowest_ms() > limit_ms), key=Trial.slowest_ms)
+    if late:
+        slowest = late[-1]
+        lines.append(
+            f"{len(late)} of {len(trials)} trials took longer than {limit_ms:g} ms, the slowest "
+            f"{slowest.slowest_ms():.1f} ms: {slowest.name}, {slowest.ranks} ranks"
+        )
+    missed = set(OPERATIONS) - {name for t in trials for name in t.operations()}
+    if missed and len(trials) >= ENOUGH:
+        lines.append(f"no rank was killed in: {', '.join(sorted(missed))}")
+    return lines

@@ -19,11 +19,8 @@
 #include <unistd.h>
 
 #include "base/env.h"
+#include "base/memfile.h"
 #include "base/status.h"
-
-#ifndef MFD_NOEXEC_SEAL
-#define MFD_NOEXEC_SEAL 8u /* Linux 6.3 */
-#endif
 
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL)
 
@@ -32,11 +29,9 @@ static const char what_read[] = "cannot read the boot record";
 
 ls_status lsi_boot_write(const lsi_boot *boot, int *fd)
 {
-    int file = memfd_create("lockstep-boot", MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
-    if (file < 0 && errno == EINVAL) /* an older kernel */
-        file = memfd_create("lockstep-boot", MFD_ALLOW_SEALING);
+    int file = lsi_memfile_create("lockstep-boot", 0);
     if (file < 0)
-        return lsi_fail_errno(what_write, "memfd_create");
+        return lsi_fail_errno(what_write, "a memory file");
 
     ls_status status = LS_OK;
     ssize_t n = pwrite(file, boot, sizeof *boot, 0);

@@ -24,12 +24,9 @@
 
 #include "base/clock.h"
 #include "base/env.h"
+#include "base/memfile.h"
 #include "base/pages.h"
 #include "base/status.h"
-
-#ifndef MFD_NOEXEC_SEAL
-#define MFD_NOEXEC_SEAL 8u /* Linux 6.3 */
-#endif
 
 #define HEAP_MIN ((size_t)64 << 20)
 #define HEAPS_MAX ((size_t)16 << 40) /* all heaps of a host: an eighth of the address space */
@@ -135,15 +132,6 @@ static ls_status size_and_map(size_t local_size, lsi_host *host, size_t *heap_by
     return LS_OK;
 }
 
-static int make_file(void)
-{
-    unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
-    int fd = memfd_create("lockstep-segment", flags | MFD_NOEXEC_SEAL);
-    if (fd < 0 && errno == EINVAL) /* an older kernel */
-        fd = memfd_create("lockstep-segment", flags);
-    return fd;
-}
-
 ls_status lsi_host_create(int size, int first_rank, int local_size, lsi_host *out)
 {
     if (size < 1 || size > LSI_MAX_RANKS || local_size < 1 || first_rank < 0 ||
@@ -151,11 +139,11 @@ ls_status lsi_host_create(int size, int first_rank, int local_size, lsi_host *ou
         return lsi_fail(LS_ERR_INVALID, NULL, what_create, "ranks %d to %d of %d (at most %d)",
                         first_rank, first_rank + local_size - 1, size, LSI_MAX_RANKS);
 
-    lsi_host host = {.fd = make_file()};
+    lsi_host host = {.fd = lsi_memfile_create("lockstep-segment", MFD_CLOEXEC)};
     size_t heap_bytes = 0;
     ls_status status;
     if (host.fd < 0)
-        return lsi_fail_errno(what_create, "memfd_create");
+        return lsi_fail_errno(what_create, "a memory file");
     status = size_and_map((size_t)local_size, &host, &heap_bytes);
     if (status != LS_OK)
         goto close_file;

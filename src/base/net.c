@@ -400,9 +400,40 @@ static int owns(const struct ifaddrs *i, const struct sockaddr_storage *a, const
     return format_host(&b, name, port) == 0 && strcmp(name, host) == 0;
 }
 
+/* The address from which packets to the other end of `fd` leave: that of a datagram socket, which
+ * is connected without sending anything. 0 when it cannot be told. */
+static int find_source(int fd, struct sockaddr_storage *source)
+{
+    struct sockaddr_storage peer = {0};
+    socklen_t length = sizeof peer, room = sizeof *source;
+    if (getpeername(fd, (struct sockaddr *)&peer, &length) != 0)
+        return 0;
+    int probe = socket(peer.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (probe < 0)
+        return 0;
+    int found = connect(probe, (struct sockaddr *)&peer, length) == 0 &&
+                getsockname(probe, (struct sockaddr *)source, &room) == 0;
+    close(probe);
+    return found;
+}
+
+static void find_owner(const struct sockaddr_storage *a, char interface[32])
+{
+    char port[8], host[LSI_ADDR_MAX];
+    struct ifaddrs *list = NULL;
+    const struct ifaddrs *owner = NULL;
+    if (format_host(a, host, port) == 0 && getifaddrs(&list) == 0) {
+        for (owner = list; owner && !owns(owner, a, host);)
+            owner = owner->ifa_next;
+    }
+    snprintf(interface, 32, "%s", owner ? owner->ifa_name : "?");
+    if (list)
+        freeifaddrs(list);
+}
+
 ls_status lsi_net_local(int fd, char host[LSI_ADDR_MAX], char interface[32])
 {
-    struct sockaddr_storage a = {0};
+    struct sockaddr_storage a = {0}, source = {0};
     socklen_t length = sizeof a;
     char port[8], own[LSI_ADDR_MAX];
     if (getsockname(fd, (struct sockaddr *)&a, &length) != 0)
@@ -411,16 +442,10 @@ ls_status lsi_net_local(int fd, char host[LSI_ADDR_MAX], char interface[32])
     int code = format_host(&a, own, port);
     if (code != 0)
         return lsi_fail(LS_ERR_SYSTEM, NULL, "local address", "%s", gai_strerror(code));
-
-    struct ifaddrs *list = NULL;
-    const struct ifaddrs *owner = NULL;
-    if (getifaddrs(&list) == 0) {
-        for (owner = list; owner && !owns(owner, &a, own);)
-            owner = owner->ifa_next;
-    }
-    snprintf(interface, 32, "%s", owner ? owner->ifa_name : "?");
-    if (list)
-        freeifaddrs(list);
+    if (!find_source(fd, &source))
+        source = a;
+    unmap(&source);
+    find_owner(&source, interface);
     memcpy(host, own, LSI_ADDR_MAX);
     return LS_OK;
 }

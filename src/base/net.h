@@ -32,8 +32,9 @@ ls_status lsi_net_connected(int fd, const char *address);
 ls_status lsi_net_connect(const char *address, double deadline, int *fd);
 /* "HOST:PORT" or "[V6]:PORT" into its parts; LS_ERR_CONFIG otherwise. Port 0 is accepted. */
 ls_status lsi_net_split(const char *address, char host[LSI_ADDR_MAX], int *port);
-/* The local address (no port) of a connected socket, and the interface that owns it ("?" when it
- * cannot be told): the interface chosen by the route to the peer. */
+/* The local address (no port) of a connected socket, and the interface that the route to the peer
+ * takes ("?" when it cannot be told). Whoever was connected to has the address that the peer chose,
+ * which may be another interface's. */
 ls_status lsi_net_local(int fd, char host[LSI_ADDR_MAX], char interface[32]);
 /* For a connection that will carry much: where both ends are on this host, pacing (bbr) has nothing
  * to gain and now and then costs a quarter. Best effort. */

@@ -143,7 +143,8 @@ static size_t compare(const tile *t, size_t start, size_t count, const char *wit
 static uint32_t sent_key(const lsi_bench_call *c, int b)
 {
     switch (c->op->coll) {
-    case LSI_ALLTOALL: return (uint32_t)(c->rank * c->size + b);
+    case LSI_ALLTOALL:
+    case LSI_ALLTOALLV: return (uint32_t)(c->rank * c->size + b);
     case LSI_SCATTER: return (uint32_t)b;
     default: return (uint32_t)c->rank;
     }
@@ -155,7 +156,8 @@ static uint32_t received_key(const lsi_bench_call *c, int b)
     if (c->op->reduces)
         return REDUCED;
     switch (c->op->coll) {
-    case LSI_ALLTOALL: return (uint32_t)(b * c->size + c->rank);
+    case LSI_ALLTOALL:
+    case LSI_ALLTOALLV: return (uint32_t)(b * c->size + c->rank);
     case LSI_SCATTER: return (uint32_t)c->rank;
     case LSI_BROADCAST: return (uint32_t)c->root;
     case LSI_P2P: return (uint32_t)((c->rank + c->size - 1) % c->size);
@@ -163,46 +165,56 @@ static uint32_t received_key(const lsi_bench_call *c, int b)
     }
 }
 
+/* Bytes of the blocks before b. */
+static size_t offset(const lsi_bench_call *c, int b)
+{
+    size_t elements = 0;
+    for (int i = 0; i < b; i++)
+        elements += lsi_bench_block(c, i);
+    return elements * ls_dtype_size(c->dtype);
+}
+
 void lsi_bench_fill(const lsi_bench_call *c)
 {
     tile t;
-    size_t block = c->count * ls_dtype_size(c->dtype);
     int in_place = lsi_bench_is_in_place(c);
     memset(c->recv, RUBBISH, lsi_bench_bytes(c->op, c->count, c->dtype, c->size));
     if (c->count == 0 || (c->op->root_sends && c->rank != c->root))
         return;
     char *to = in_place ? c->recv : c->send;
     if (in_place && c->op->send == LSI_BENCH_ONE && c->op->recv == LSI_BENCH_ALL)
-        to += (size_t)c->rank * block; /* gathering: our block is in its place already */
+        to += offset(c, c->rank); /* gathering: our block is in its place already */
     if (c->op->reduces || c->op->send == LSI_BENCH_ONE) { /* one vector, counted through */
-        size_t count = c->op->send == LSI_BENCH_ALL ? c->count * (size_t)c->size : c->count;
+        size_t count =
+            c->op->send == LSI_BENCH_ALL ? c->count * (size_t)c->size : lsi_bench_block(c, c->rank);
         make_tile(c, sent_key(c, 0), count, &t);
         put(&t, 0, count, to);
         return;
     }
     for (int b = 0; b < c->size; b++) {
-        make_tile(c, sent_key(c, b), c->count, &t);
-        put(&t, 0, c->count, to + (size_t)b * block);
+        make_tile(c, sent_key(c, b), lsi_bench_block(c, b), &t);
+        put(&t, 0, lsi_bench_block(c, b), to + offset(c, b));
     }
 }
 
 size_t lsi_bench_wrong(const lsi_bench_call *c)
 {
     tile t;
-    size_t block = c->count * ls_dtype_size(c->dtype), wrong = 0, start = 0;
+    size_t wrong = 0, start = 0;
     const char *result = c->recv;
     if (c->op->recv == LSI_BENCH_NONE || c->count == 0 ||
         (c->op->root_receives && c->rank != c->root))
         return 0;
     if (c->op->send == LSI_BENCH_ALL && c->op->recv == LSI_BENCH_ONE) {
         if (lsi_bench_is_in_place(c))
-            result += (size_t)c->rank * block;
+            result += offset(c, c->rank);
         if (c->op->reduces)
             start = (size_t)c->rank * c->count;
     }
     for (int b = 0; b < (c->op->recv == LSI_BENCH_ALL ? c->size : 1); b++) {
-        make_tile(c, received_key(c, b), start + c->count, &t);
-        wrong += compare(&t, start, c->count, result + (size_t)b * block);
+        size_t count = lsi_bench_block(c, b);
+        make_tile(c, received_key(c, b), start + count, &t);
+        wrong += compare(&t, start, count, result + offset(c, b));
     }
     return wrong;
 }

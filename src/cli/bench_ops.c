@@ -1,7 +1,8 @@
 /* The collectives that can be measured: one line each, and how each is called.
  *
  * Size is what nccl-tests calls size: the bytes of the larger side. Where that side has a block
- * for each rank (all-gather, say), `count` is the elements of one block, the argument of the call.
+ * for each rank (all-gather, say), `count` is the elements of one block, the argument of the call;
+ * of the v variants the mean of all blocks, whose sizes differ.
  */
 #include <stdio.h>
 #include <string.h>
@@ -19,10 +20,12 @@ static const lsi_bench_op ops[] = {
     {"reduce", LSI_REDUCE, ONE, ONE, .root_receives = 1, .reduces = 1, .in_place = 1},
     {"reduce_scatter", LSI_REDUCE_SCATTER, ALL, ONE, .reduces = 1, .in_place = 1},
     {"allgather", LSI_ALLGATHER, ONE, ALL, .in_place = 1},
+    {"allgatherv", LSI_ALLGATHERV, ONE, ALL, .in_place = 1, .uneven = 1},
     {"broadcast", LSI_BROADCAST, ONE, ONE, .root_sends = 1, .in_place = 1},
     {"gather", LSI_GATHER, ONE, ALL, .root_receives = 1, .in_place = 1},
     {"scatter", LSI_SCATTER, ALL, ONE, .root_sends = 1, .in_place = 1},
     {"alltoall", LSI_ALLTOALL, ALL, ALL, .in_place = 0},
+    {"alltoallv", LSI_ALLTOALLV, ALL, ALL, .in_place = 0, .uneven = 1},
     {"barrier", LSI_BARRIER, LSI_BENCH_NONE, LSI_BENCH_NONE, .in_place = 0},
     {"sendrecv", LSI_P2P, ONE, ONE, .in_place = 0},
 };
@@ -39,7 +42,7 @@ const lsi_bench_op *lsi_bench_find(const char *name)
 
 const char *lsi_bench_list(void)
 {
-    static char text[160];
+    static char text[200];
     size_t used = 0;
     for (size_t i = 0; i < OPS && used < sizeof text; i++)
         used +=
@@ -67,6 +70,23 @@ size_t lsi_bench_bytes(const lsi_bench_op *op, size_t count, ls_dtype dtype, int
     return count * ls_dtype_size(dtype) * blocks(op, ranks);
 }
 
+void lsi_bench_deal(lsi_bench_call *c, size_t count)
+{
+    const int n = c->size, from = c->op->coll == LSI_ALLTOALLV ? c->rank : 0;
+    c->count = count;
+    for (int b = 0; b < n && c->op->uneven; b++) {
+        const int place = (from + b) % n; /* what a sends to b is what b sends to a */
+        const int has_pair = n % 2 == 0 || place < n - 1;
+        const size_t half = has_pair ? count / 2 : 0;
+        c->blocks[b] = place % 2 ? count + half : count - half;
+    }
+}
+
+size_t lsi_bench_block(const lsi_bench_call *c, int b)
+{
+    return c->op->uneven ? c->blocks[b] : c->count;
+}
+
 double lsi_bench_bus_factor(const lsi_bench_op *op, int ranks)
 {
     double n = ranks;
@@ -74,7 +94,9 @@ double lsi_bench_bus_factor(const lsi_bench_op *op, int ranks)
     case LSI_ALLREDUCE: return 2 * (n - 1) / n;
     case LSI_REDUCE_SCATTER:
     case LSI_ALLGATHER:
-    case LSI_ALLTOALL: return (n - 1) / n;
+    case LSI_ALLGATHERV:
+    case LSI_ALLTOALL:
+    case LSI_ALLTOALLV: return (n - 1) / n;
     default: return 1;
     }
 }
@@ -111,10 +133,13 @@ ls_status lsi_bench_run(const lsi_bench_call *c)
     case LSI_REDUCE_SCATTER:
         return ls_reduce_scatter(c->comm, send, c->recv, c->count, c->dtype, c->reduction);
     case LSI_ALLGATHER: return ls_allgather(c->comm, send, c->recv, c->count, c->dtype);
+    case LSI_ALLGATHERV: return ls_allgatherv(c->comm, send, c->recv, c->blocks, c->dtype);
     case LSI_BROADCAST: return ls_broadcast(c->comm, c->recv, c->count, c->dtype, c->root);
     case LSI_GATHER: return ls_gather(c->comm, send, c->recv, c->count, c->dtype, c->root);
     case LSI_SCATTER: return ls_scatter(c->comm, send, c->recv, c->count, c->dtype, c->root);
     case LSI_ALLTOALL: return ls_alltoall(c->comm, c->send, c->recv, c->count, c->dtype);
+    case LSI_ALLTOALLV:
+        return ls_alltoallv(c->comm, c->send, c->blocks, c->recv, c->blocks, c->dtype);
     case LSI_BARRIER: return ls_barrier(c->comm);
     case LSI_P2P: return exchange(c);
     default: return lsi_fail(LS_ERR_UNSUPPORTED, NULL, c->op->name, "cannot be measured");

@@ -61,7 +61,7 @@ void lsi_bench_print_header(const lsi_bench_options *o, const ls_comm *comm)
     printf("\n# %s  %s, %s, %ld cores, %s\n", w->hosts > 1 ? "rank 0 on" : "machine  ", host,
            lsi_cli_processor(processor, sizeof processor), sysconf(_SC_NPROCESSORS_ONLN),
            lsi_reduce_level_name(lsi_reduce_levels() - 1));
-    printf("# transport  %s", transport(comm));
+    printf("# transport  %s%s%s", transport(comm), *w->interfaces ? " by " : "", w->interfaces);
     if (has_data(o))
         printf(", buffers from %s%s", memory(o), o->in_place ? ", timed in place" : "");
     printf("\n# selection  %s\n#\n", rules);
@@ -73,14 +73,15 @@ void lsi_bench_print_header(const lsi_bench_options *o, const ls_comm *comm)
 
 static void print_json(const lsi_bench_options *o, const ls_comm *comm, const lsi_bench_row *r)
 {
+    const char *interfaces = comm->world->interfaces;
     json_t *errors = o->check ? json_integer(r->wrong) : json_null();
-    json_t *line =
-        json_pack("{s:s, s:I, s:I, s:f, s:f, s:f, s:f, s:s, s:i, s:o, s:s?, s:s?, s:s, s:b, s:s}",
-                  "collective", o->op->name, "bytes", (json_int_t)r->bytes, "count",
-                  (json_int_t)r->count, "time_us", r->time_s * 1e6, "min_us", r->min_s * 1e6,
-                  "algbw_gbs", r->algbw, "busbw_gbs", r->busbw, "algorithm", r->algorithm, "ranks",
-                  ls_comm_size(comm), "errors", errors, "dtype", type_name(o), "op", op_name(o),
-                  "transport", transport(comm), "in_place", o->in_place, "memory", memory(o));
+    json_t *line = json_pack(
+        "{s:s, s:I, s:I, s:f, s:f, s:f, s:f, s:s, s:i, s:o, s:s?, s:s?, s:s, s:s?, s:b, s:s}",
+        "collective", o->op->name, "bytes", (json_int_t)r->bytes, "count", (json_int_t)r->count,
+        "time_us", r->time_s * 1e6, "min_us", r->min_s * 1e6, "algbw_gbs", r->algbw, "busbw_gbs",
+        r->busbw, "algorithm", r->algorithm, "ranks", ls_comm_size(comm), "errors", errors, "dtype",
+        type_name(o), "op", op_name(o), "transport", transport(comm), "interface",
+        *interfaces ? interfaces : NULL, "in_place", o->in_place, "memory", memory(o));
     if (line)
         json_dumpf(line, stdout, JSON_REAL_PRECISION(7));
     putchar('\n');

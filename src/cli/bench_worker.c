@@ -200,7 +200,7 @@ static ls_status measure_size(bench *b, size_t bytes, lsi_bench_row *out)
 {
     lsi_bench_call *c = &b->call;
     lsi_bench_row r = {0};
-    c->count = lsi_bench_count(c->op, bytes, c->dtype, c->size);
+    lsi_bench_deal(c, lsi_bench_count(c->op, bytes, c->dtype, c->size));
     if (b->o->check)
         LSI_TRY(check(b, &r.wrong));
     c->in_place = b->o->in_place;
@@ -221,11 +221,11 @@ static void show(bench *b, lsi_bench_row *r)
 {
     const lsi_bench_call *c = &b->call;
     double n = r->time_s > 0 ? 1e-9 / r->time_s : 0;
-    /* Rules are about the count of the call: one block where there are several. */
-    size_t bytes = c->count * ls_dtype_size(c->dtype);
+    r->bytes = lsi_bench_bytes(c->op, c->count, c->dtype, c->size);
+    /* Rules are about the count of the call: one block where there are several equal ones. */
+    size_t bytes = c->op->uneven ? r->bytes : c->count * ls_dtype_size(c->dtype);
     r->algorithm = lsi_algorithm_names[lsi_select(&b->comm->selection, c->op->coll, bytes)];
     r->count = c->count;
-    r->bytes = lsi_bench_bytes(c->op, c->count, c->dtype, c->size);
     r->algbw = (double)r->bytes * n;
     r->busbw = r->algbw * lsi_bench_bus_factor(c->op, c->size);
     b->busbw += r->busbw;

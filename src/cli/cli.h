@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/host.h"
 #include "coll/call.h"
 #include <lockstep/comm.h>
 #include <lockstep/status.h>
@@ -76,6 +77,7 @@ typedef struct lsi_bench_op {
     unsigned char root_sends, root_receives; /* only the root does */
     unsigned char reduces;
     unsigned char in_place; /* LS_IN_PLACE is defined; with root_…: on the root */
+    unsigned char uneven;   /* blocks are not all of `count` elements */
 } lsi_bench_op;
 
 typedef struct lsi_bench_options {
@@ -97,8 +99,9 @@ typedef struct lsi_bench_call {
     ls_dtype dtype;
     ls_op reduction;
     int rank, size, root;
-    size_t count;
-    char *send, *recv; /* in place: recv holds the input, too */
+    size_t count;                 /* the mean of all blocks */
+    size_t blocks[LSI_MAX_RANKS]; /* uneven: elements of the block to, and from, each rank */
+    char *send, *recv;            /* in place: recv holds the input, too */
     int in_place;
 } lsi_bench_call;
 
@@ -123,6 +126,11 @@ const char *lsi_bench_list(void);
 /* Elements that a size of `bytes` comes to: of a rank, or of a block where the larger side has one
  * for each rank. At least 1 unless `bytes` is 0. */
 size_t lsi_bench_count(const lsi_bench_op *op, size_t bytes, ls_dtype dtype, int ranks);
+/* Set the count, and the blocks where they are uneven: a half and one and a half times `count` in
+ * turns, so that those of a rank are `count` times their number together. */
+void lsi_bench_deal(lsi_bench_call *call, size_t count);
+/* Elements of the block to or from rank b. */
+size_t lsi_bench_block(const lsi_bench_call *call, int b);
 /* Bytes of the larger side, for `count` elements: what the table shows as size. */
 size_t lsi_bench_bytes(const lsi_bench_op *op, size_t count, ls_dtype dtype, int ranks);
 /* Bus bandwidth / algorithm bandwidth, as nccl-tests has it. */

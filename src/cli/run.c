@@ -33,6 +33,8 @@ static const char help[] =
     "the\n"
     "                        group to go on without it, until it does nothing for 30 seconds\n"
     "      --transport NAME  force a transport, as LOCKSTEP_TRANSPORT does: auto, shm, tcp\n"
+    "  -v, --verbose         say more, as LOCKSTEP_LOG=info does: the addresses and the interface\n"
+    "                        of every connection between ranks, for one\n"
     "\n"
     "several hosts: start one with --listen and the others with --join; ranks are counted host by\n"
     "host, those of the listener first, then in order of arrival\n"
@@ -70,6 +72,7 @@ static const struct option options[] = {
     {"bind", required_argument, NULL, OPT_BIND},
     {"on-death", required_argument, NULL, OPT_ON_DEATH},
     {"transport", required_argument, NULL, OPT_TRANSPORT},
+    {"verbose", no_argument, NULL, 'v'},
     LSI_HOSTS_OPTIONS,
     {"help", no_argument, NULL, 'h'},
     {NULL, 0, NULL, 0},
@@ -82,6 +85,14 @@ static ls_status parse_choice(const char *name, const char *first, const char *s
                         second);
     *out = strcmp(optarg, second) == 0;
     return LS_OK;
+}
+
+/* More words of the launcher and the ranks; who has asked for even more gets it. */
+static void be_verbose(void)
+{
+    const char *level = getenv("LOCKSTEP_LOG");
+    if (!level || strcmp(level, "debug") != 0)
+        setenv("LOCKSTEP_LOG", "info", 1);
 }
 
 /* One option with its value in optarg. */
@@ -101,6 +112,7 @@ static ls_status take_option(int option, lsi_launch_config *config)
         config->on_death = choice ? LSI_ON_DEATH_LEAVE : LSI_ON_DEATH_END;
         break;
     case OPT_TRANSPORT: setenv("LOCKSTEP_TRANSPORT", optarg, 1); break;
+    case 'v': be_verbose(); break;
     default: return lsi_cli_hosts_option(option, config);
     }
     return LS_OK;
@@ -121,7 +133,7 @@ int lsi_cli_run(int argc, char **argv)
     lsi_launch_config config = {0};
     int option, status = 0;
     opterr = 0;
-    while ((option = getopt_long(argc, argv, "+:n:h", options, NULL)) != -1) {
+    while ((option = getopt_long(argc, argv, "+:n:vh", options, NULL)) != -1) {
         if (option == 'h') {
             fputs(help, stdout);
             return 0;

@@ -28,6 +28,7 @@
 #define LSI_HISTORY 64
 #define LSI_DESCRIBE_MAX 160
 #define LSI_IDLE "idle"
+#define LSI_INTERFACES_MAX 96
 
 typedef struct lsi_world {
     int rank, size;
@@ -39,9 +40,10 @@ typedef struct lsi_world {
     lsi_port *port; /* NULL in a group of one */
     lsi_heap *heap;
     double timeout_s, warn_after_s;
-    int spins;      /* looks before yielding: few when ranks outnumber cores */
-    int use_boards; /* 0 when a transport other than shm is forced */
-    int can_read;   /* this process may read and write its peers' memory (CMA) */
+    int spins;                           /* looks before yielding: few when ranks outnumber cores */
+    int use_boards;                      /* 0 when a transport other than shm is forced */
+    char interfaces[LSI_INTERFACES_MAX]; /* by which peers are reached: "eth0, eth1", or "" */
+    int can_read; /* this process may read and write its peers' memory (CMA) */
     uint32_t epoch_seen;
     uint32_t next_id; /* of communicators */
     lsi_selection selection;
@@ -155,6 +157,7 @@ typedef struct lsi_world_config {
     int own_segment;
     lsi_link **links; /* [size * lanes], taken over; NULL in a group of one */
     int lanes;
+    const char *interfaces; /* of the connections, NULL: none */
     int use_boards;
     double timeout_s, warn_after_s;
 } lsi_world_config;

@@ -31,6 +31,7 @@ typedef struct joining {
     double timeout_s, warn_after_s, deadline;
     int lanes, use_boards;
     lsi_link **links;
+    char interfaces[LSI_INTERFACES_MAX];
 } joining;
 
 static ls_status open_alone(joining *j, ls_comm **world)
@@ -159,6 +160,52 @@ static ls_status exchange_addresses(joining *j, const char *own, char (*addresse
     return status;
 }
 
+/* Note an interface in the list of those that are used. */
+static void note_interface(joining *j, const char *interface)
+{
+    size_t used = strlen(j->interfaces), n = strlen(interface);
+    for (const char *at = j->interfaces; (at = strstr(at, interface)); at += n)
+        if ((at == j->interfaces || at[-1] == ' ') && (at[n] == 0 || at[n] == ','))
+            return;
+    snprintf(j->interfaces + used, sizeof j->interfaces - used, "%s%s", used ? ", " : "",
+             interface);
+}
+
+/* The first of the peers after `p` that is reached at another address, or otherwise. */
+static int end_of_host(const joining *j, char (*addresses)[LSI_ADDR_MAX], int p)
+{
+    char host[LSI_ADDR_MAX], other[LSI_ADDR_MAX];
+    int port, end = p + 1;
+    if (lsi_net_split(addresses[p], host, &port) != LS_OK)
+        return end;
+    while (end < j->boot.size && needs_tcp(j, end) &&
+           lsi_net_split(addresses[end], other, &port) == LS_OK && strcmp(host, other) == 0)
+        end++;
+    return end;
+}
+
+/* Which way do the connections go? Once for the ranks of a host: they have one address. */
+static void tell_routes(joining *j, char (*addresses)[LSI_ADDR_MAX])
+{
+    for (int p = 0, end; p < j->boot.size; p = end) {
+        end = p + 1;
+        if (!needs_tcp(j, p))
+            continue;
+        char local[LSI_ADDR_MAX] = "?", remote[LSI_ADDR_MAX] = "?", interface[32] = "?", ranks[40];
+        const lsi_link *link = j->links[p * j->lanes];
+        end = end_of_host(j, addresses, p);
+        lsi_net_peer(link->ops->fd(link), remote);
+        if (lsi_net_local(link->ops->fd(link), local, interface) == LS_OK)
+            note_interface(j, interface);
+        if (end > p + 1)
+            snprintf(ranks, sizeof ranks, "ranks %d to %d", p, end - 1);
+        else
+            snprintf(ranks, sizeof ranks, "rank %d", p);
+        lsi_log(LSI_LOG_INFO, "tcp with %s: from %s, interface %s, to %s; %d sockets a peer", ranks,
+                local, interface, remote, j->lanes);
+    }
+}
+
 static ls_status connect_tcp(joining *j)
 {
     int any = 0, listener;
@@ -186,16 +233,8 @@ static ls_status connect_tcp(joining *j)
                              .arg = j};
         status = lsi_tcp_connect(&mesh, j->links);
     }
-    if (status == LS_OK) {
-        char interface[32] = "?", local[LSI_ADDR_MAX];
-        for (int i = 0; i < j->boot.size * j->lanes; i++)
-            if (j->links[i] && j->links[i]->ops->fd(j->links[i]) >= 0) {
-                lsi_net_local(j->links[i]->ops->fd(j->links[i]), local, interface);
-                break;
-            }
-        lsi_log(LSI_LOG_INFO, "tcp on %s, interface %s, %d sockets a peer", own, interface,
-                j->lanes);
-    }
+    if (status == LS_OK)
+        tell_routes(j, addresses);
     close(listener);
 free_addresses:
     free(addresses);
@@ -250,6 +289,7 @@ static ls_status join(joining *j, ls_comm **world)
                                    .own_segment = 1,
                                    .links = j->links,
                                    .lanes = j->lanes,
+                                   .interfaces = j->interfaces,
                                    .use_boards = strcmp(j->transport, "tcp") != 0,
                                    .timeout_s = j->timeout_s,
                                    .warn_after_s = j->warn_after_s};

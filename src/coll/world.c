@@ -200,6 +200,8 @@ static ls_status fill_world(lsi_world *w, const lsi_world_config *config)
     w->timeout_s = config->timeout_s;
     w->warn_after_s = config->warn_after_s;
     w->use_boards = config->use_boards;
+    snprintf(w->interfaces, sizeof w->interfaces, "%s",
+             config->interfaces ? config->interfaces : "");
     w->next_id = 1;
     w->host_of = calloc((size_t)config->size, sizeof *w->host_of);
     if (!w->host_of)

@@ -70,9 +70,8 @@ static ls_status open_as_first(lsi_council *c)
 }
 
 /* The route to the others tells which of our addresses they can reach. */
-static ls_status find_bind(lsi_council *c, const char *address)
+static ls_status find_bind(lsi_council *c, const char *address, char interface[32])
 {
-    char interface[32];
     int fd;
     LSI_TRY(lsi_net_connect(address, lsi_now() + LSI_COUNCIL_CALL_S, &fd));
     const ls_status status = lsi_net_local(fd, c->bind, interface);
@@ -122,11 +121,11 @@ static ls_status read_limits(lsi_council *c)
 
 static ls_status open_as_joiner(lsi_council *c)
 {
-    char url[LSI_ADDR_MAX + 8];
+    char url[LSI_ADDR_MAX + 8], interface[32];
     const double wait_s = c->config->wait_s > 0 ? c->config->wait_s : LSI_LAUNCH_WAIT_S;
     const double deadline = lsi_now() + wait_s;
     LSI_TRY(lsi_key_load(c->config->key_file, &c->key));
-    while (find_bind(c, c->config->join) != LS_OK) {
+    while (find_bind(c, c->config->join, interface) != LS_OK) {
         if (lsi_now() > deadline)
             return lsi_fail(LS_ERR_TIMEOUT, "is `lockstep train --listen` running there?", what,
                             "nobody listens on %s, after %g s", c->config->join, wait_s);
@@ -136,7 +135,9 @@ static ls_status open_as_joiner(lsi_council *c)
     snprintf(c->me.address, sizeof c->me.address, "%s", c->own.address);
     url_of(c->config->join, url);
     LSI_TRY(find_first(c, c->config->store ? c->config->store : url, wait_s));
-    return read_limits(c);
+    LSI_TRY(read_limits(c));
+    fprintf(stderr, "lockstep: joined from %s (%s)\n", c->bind, interface);
+    return LS_OK;
 }
 
 ls_status lsi_council_open(const lsi_launch_config *config, lsi_council *c)

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/memfile.h"
 #include "launch/elastic.h"
 #include "launch/status.h"
 
@@ -97,7 +98,7 @@ void lsi_elastic_on_papers(void *arg, const char *text, size_t bytes)
     lsi_elastic *e = run->elastic;
     if (e->kept[LSI_KEPT_PAPERS] >= 0)
         return;
-    const int fd = memfd_create("lockstep-papers", MFD_CLOEXEC);
+    const int fd = lsi_memfile_create("lockstep-papers", MFD_CLOEXEC);
     if (fd >= 0 && pwrite(fd, text, bytes, 0) == (ssize_t)bytes) {
         e->kept[LSI_KEPT_PAPERS] = fd;
         read_folder(run);

@@ -320,8 +320,10 @@ static ls_status meet_as_joiner(const lsi_launch_config *config, double wait_s, 
 
     LSI_TRY(claim_host(config->ranks, hosts, &claim));
     LSI_TRY(wait_for_table(claim, hosts));
-    lsi_log(LSI_LOG_INFO, "host %d of %d, ranks %d to %d, on %s (%s)", hosts->host, hosts->hosts,
-            hosts->first_rank, hosts->first_rank + config->ranks - 1, hosts->bind, interface);
+    fprintf(stderr, "lockstep: joined as host %d of %d, from %s (%s)\n", hosts->host, hosts->hosts,
+            hosts->bind, interface);
+    lsi_log(LSI_LOG_INFO, "ranks %d to %d of %d are here", hosts->first_rank,
+            hosts->first_rank + config->ranks - 1, hosts->ranks);
     return LS_OK;
 }
 

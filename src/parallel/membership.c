@@ -9,6 +9,7 @@
 
 #include "base/gate.h"
 #include "base/log.h"
+#include "base/memfile.h"
 #include "base/status.h"
 
 #define ANSWER_S 10.0 /* for a launcher to hand out what a neighbour has given it */
@@ -236,9 +237,9 @@ ls_status lsi_member_keep_papers(lsi_member *m, const char *text)
 {
     if (m->gate < 0 || m->kept[LSI_KEPT_PAPERS] >= 0)
         return LS_OK;
-    const int fd = memfd_create("lockstep-papers", MFD_CLOEXEC);
+    const int fd = lsi_memfile_create("lockstep-papers", MFD_CLOEXEC);
     if (fd < 0)
-        return lsi_fail_errno(what, "memfd_create");
+        return lsi_fail_errno(what, "a memory file");
     const size_t bytes = strlen(text);
     if (pwrite(fd, text, bytes, 0) != (ssize_t)bytes) {
         lsi_fail_errno(what, "pwrite");

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/memfile.h"
 #include "base/pages.h"
 #include "base/status.h"
 
@@ -20,7 +21,7 @@ static const char what[] = "memory of the training state";
 
 static int make_file(void)
 {
-    return memfd_create("lockstep-state", MFD_CLOEXEC);
+    return lsi_memfile_create("lockstep-state", MFD_CLOEXEC);
 }
 
 static uint64_t paged(uint64_t bytes)
@@ -111,7 +112,7 @@ ls_status lsi_vault_create(const lsi_vault_shape *shape, lsi_vault_stock *stock,
     const int has_stock = stock && stock->base;
     const int fd = has_stock ? stock->fd : make_file();
     if (fd < 0)
-        return lsi_fail_errno(what, "memfd_create");
+        return lsi_fail_errno(what, "a memory file");
     ls_status status = LS_OK;
     if (ftruncate(fd, (off_t)lay_out(shape, at)) != 0)
         status = lsi_fail_errno(what, "ftruncate");

@@ -63,6 +63,20 @@ ranks_layout ranks_tcp(int size)
     return l;
 }
 
+ranks_layout ranks_levels(int size)
+{
+    static const char *const splits[] = {"1",     "1+1", "2+1", "2+2",  "3+2",
+                                         "1+2+3", "3+4", "4+4", "2+3+4"};
+    assert_in_range(size, 1, sizeof splits / sizeof *splits);
+    return ranks_hosts(splits[size - 1]);
+}
+
+const ranks_way ranks_ways[RANKS_WAYS] = {
+    [RANKS_SHM] = {"shm", ranks_shm, 1},
+    [RANKS_TCP] = {"tcp", ranks_tcp, 0},
+    [RANKS_LEVELS] = {"two levels", ranks_levels, 1},
+};
+
 void sleep_ms(int ms)
 {
     struct timespec t = {ms / 1000, (long)(ms % 1000) * 1000000};

@@ -47,7 +47,7 @@
 #define RANKS_MAX 12
 #define RANKS_TIMEOUT_S 10
 
-/* Which ranks live where. Make one with ranks_shm, ranks_tcp or ranks_hosts. */
+/* Which ranks live where. Make one with ranks_shm, ranks_tcp, ranks_hosts, or from ranks_ways. */
 typedef struct ranks_layout {
     char name[64];
     int hosts, host_size[RANKS_MAX], size;
@@ -64,6 +64,17 @@ ranks_layout ranks_shm(int size);
 ranks_layout ranks_tcp(int size);
 /* Several hosts, e.g. "2+3+4": shared memory inside, tcp between. */
 ranks_layout ranks_hosts(const char *sizes);
+/* Two levels: a split of `size` (1 to 9) ranks over hosts. */
+ranks_layout ranks_levels(int size);
+
+/* The list of ways to link ranks: what has to hold over all of them is run over every row. */
+typedef struct ranks_way {
+    const char *name;
+    ranks_layout (*layout)(int size);
+    int reads_memory; /* ranks reach each other's memory, so it matters where buffers lie */
+} ranks_way;
+enum { RANKS_SHM, RANKS_TCP, RANKS_LEVELS, RANKS_WAYS };
+extern const ranks_way ranks_ways[RANKS_WAYS];
 
 typedef struct rank {
     ls_comm *comm; /* the world */

@@ -1,7 +1,10 @@
 /* The other collectives against plain expectations: every root, every algorithm offered, counts
- * from
- * 0 to past all thresholds, in place where that is defined, in shared, private and mixed memory;
- * over shared memory (with and without reading each other's), tcp, and two levels.
+ * from 0 to past all thresholds, in place where that is defined, in shared, private and mixed
+ * memory; over shared memory (with and without reading each other's), tcp, and two levels. Types
+ * and operators take turns there.
+ *
+ * Reductions besides, for every way, algorithm, type and operator: 2 and 65537 elements by 2 and by
+ * 5 ranks, 1M by 2 or 3, in place or not in turns. The table `reduced` is checked at the end.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,8 +15,10 @@
 #include "values.h"
 
 #define COUNT_MAX ((size_t)20011)
+#define COMBINATIONS_MAX 64
+#define MILLION ((size_t)1 << 20)
 
-static const size_t counts[] = {0, 1, 3, 7, 31, 513, 997, COUNT_MAX};
+static const size_t counts[] = {0, 1, 2, 3, 7, 31, 513, 997, COUNT_MAX};
 #define N_COUNTS (sizeof counts / sizeof *counts)
 
 /* One call. */
@@ -26,8 +31,8 @@ typedef struct shape {
 } shape;
 
 typedef struct plan {
-    const values *table[LS_DTYPE_COUNT * 3];
-    int n, thin;
+    const values *table[COMBINATIONS_MAX];
+    int n, thin, way;
 } plan;
 
 static void name(rank *self, const char *what, const shape *s)
@@ -244,7 +249,6 @@ enum { N_CALLS = sizeof calls / sizeof *calls };
 static const char *const names[N_CALLS] = {"reduce",     "reduce_scatter", "allgather",
                                            "allgatherv", "broadcast",      "gather",
                                            "scatter",    "alltoall",       "alltoallv"};
-static const char *const algorithms[] = {"direct", "hd", "ring", "tree"};
 
 static int is_rooted(int call)
 {
@@ -257,13 +261,18 @@ static int has_place(int call)
     return calls[call] != broadcast && calls[call] != alltoall && calls[call] != alltoallv;
 }
 
-/* The sums of `ring` and `tree` are in an order of their own. */
+/* The sums of the others are in an order of their own. */
+static int is_ordered(int algorithm)
+{
+    return algorithm == LSI_DIRECT || algorithm == LSI_HD;
+}
+
 static const values *choose_values(const plan *p, int call, int algorithm, int k)
 {
     for (;; k++) {
         const values *v = p->table[k % p->n];
         if (v->kind == EXACT ||
-            (algorithm < 2 && (calls[call] == reduce || calls[call] == reduce_scatter)))
+            (is_ordered(algorithm) && (calls[call] == reduce || calls[call] == reduce_scatter)))
             return v;
     }
 }
@@ -275,8 +284,8 @@ static void body(rank *self)
     int k = 0, skipped = 0;
     buffers_open(self, &b, COUNT_MAX * 8 * (size_t)self->size + 64);
     for (int call = 0; call < N_CALLS; call++)
-        for (int a = 0; a < 4; a++) {
-            if (ls_comm_select(self->comm, names[call], algorithms[a]) != LS_OK)
+        for (int a = 0; a < LSI_ALGORITHM_COUNT; a++) {
+            if (ls_comm_select(self->comm, names[call], lsi_algorithm_names[a]) != LS_OK)
                 continue; /* not offered */
             for (size_t n = 0; n < N_COUNTS; n++)
                 for (int root = 0; root < (is_rooted(call) ? self->size : 1); root++)
@@ -284,13 +293,9 @@ static void body(rank *self)
                         if (skipped++ % p->thin)
                             continue;
                         const values *v = choose_values(p, call, a, k++);
-                        shape s = {v,
-                                   algorithms[a],
-                                   counts[n],
-                                   root,
-                                   k % MEMORIES,
-                                   in_place,
-                                   (size_t)(k & 1) * v->element};
+                        shape s = {
+                            v,        lsi_algorithm_names[a],      counts[n], root, k % MEMORIES,
+                            in_place, (size_t)(k & 1) * v->element};
                         calls[call](self, &b, &s);
                     }
         }
@@ -300,15 +305,22 @@ static void body(rank *self)
     buffers_close(self, &b);
 }
 
+static void make_table(plan *p, int size)
+{
+    for (int d = 0; d < LS_DTYPE_COUNT; d++)
+        for (int o = 0; o < LS_OP_COUNT; o++) {
+            if (!ls_op_supports((ls_op)o, (ls_dtype)d))
+                continue;
+            p->table[p->n++] = values_get((ls_dtype)d, (ls_op)o, EXACT, size);
+            if (values_has_wild((ls_dtype)d, (ls_op)o))
+                p->table[p->n++] = values_get((ls_dtype)d, (ls_op)o, WILD, size);
+        }
+}
+
 static void run(ranks_layout layout, int thin)
 {
     plan p = {.thin = UNDER_SANITIZER ? thin * 3 : thin};
-    for (int d = 0; d < LS_DTYPE_COUNT; d++) {
-        ls_op op = d % 2 ? LS_SUM : LS_PROD;
-        p.table[p.n++] = values_get((ls_dtype)d, d % 3 ? op : LS_MAX, EXACT, layout.size);
-        if (values_has_wild((ls_dtype)d, LS_SUM))
-            p.table[p.n++] = values_get((ls_dtype)d, op, WILD, layout.size);
-    }
+    make_table(&p, layout.size);
     ranks_run(&layout, body, &p);
 }
 
@@ -352,13 +364,91 @@ static void test_two_levels(void **unused)
         run(ranks_hosts(splits[i]), 3);
 }
 
+enum { REDUCE, REDUCE_SCATTER, REDUCTIONS }; /* as in `calls` */
+static const size_t reduced_counts[] = {2, 65537, MILLION};
+enum { N_REDUCED = sizeof reduced_counts / sizeof *reduced_counts };
+/* How often. */
+static unsigned reduced[RANKS_WAYS][REDUCTIONS][LSI_ALGORITHM_COUNT][LS_DTYPE_COUNT][LS_OP_COUNT]
+                       [N_REDUCED];
+
+/* Of 1M one in two, by 2 or by 3 ranks. */
+static int is_reduced(const rank *self, size_t count, int turn)
+{
+    return count < MILLION ? self->size != 3 : self->size == 2 + turn % 2;
+}
+
+static void body_reductions(rank *self)
+{
+    const plan *p = self->arg;
+    buffers b;
+    int turn = 0;
+    buffers_open(self, &b, (self->size > 3 ? 65537 : MILLION) * 8 * (size_t)self->size + 64);
+    for (int call = 0; call < REDUCTIONS; call++)
+        for (int a = 0; a < LSI_ALGORITHM_COUNT; a++) {
+            if (ls_comm_select(self->comm, names[call], lsi_algorithm_names[a]) != LS_OK)
+                continue;
+            for (int c = 0; c < p->n; c++) {
+                const values *v = p->table[c];
+                if (v->kind != (is_ordered(a) && values_has_wild(v->dtype, v->op) ? WILD : EXACT))
+                    continue;
+                for (int n = 0; n < N_REDUCED; n++) {
+                    shape s = {v,
+                               lsi_algorithm_names[a],
+                               reduced_counts[n],
+                               turn % self->size,
+                               turn % MEMORIES,
+                               (turn + a + self->size) / 2 % 2,
+                               (size_t)(turn & 1) * v->element};
+                    turn += n == N_REDUCED - 1;
+                    if (!is_reduced(self, s.count, turn) ||
+                        (UNDER_SANITIZER && (turn + n) % p->thin))
+                        continue;
+                    calls[call](self, &b, &s);
+                    if (self->rank == 0)
+                        reduced[p->way][call][a][v->dtype][v->op][n]++;
+                }
+            }
+        }
+    buffers_close(self, &b);
+}
+
+static void check_reduced(int way, int call, int a, int n)
+{
+    if (!lsi_select_offers((lsi_coll)(call == REDUCE ? LSI_REDUCE : LSI_REDUCE_SCATTER),
+                           (lsi_algorithm)a))
+        return;
+    for (int d = 0; d < LS_DTYPE_COUNT; d++)
+        for (int o = 0; o < LS_OP_COUNT; o++)
+            if (ls_op_supports((ls_op)o, (ls_dtype)d) && !reduced[way][call][a][d][o][n])
+                fail_msg("not run: %s, %s %s %s %s, %zu elements", ranks_ways[way].name,
+                         names[call], lsi_algorithm_names[a], ls_dtype_name((ls_dtype)d),
+                         ls_op_name((ls_op)o), reduced_counts[n]);
+}
+
+static void test_reductions(void **unused)
+{
+    (void)unused;
+    static const int sizes[] = {2, 3, 5};
+    for (int way = 0; way < RANKS_WAYS; way++)
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+            ranks_layout layout = ranks_ways[way].layout(sizes[i]);
+            plan p = {.thin = 17, .way = way};
+            make_table(&p, sizes[i]);
+            ranks_run(&layout, body_reductions, &p);
+        }
+    for (int way = 0; way < RANKS_WAYS && !UNDER_SANITIZER; way++)
+        for (int call = 0; call < REDUCTIONS; call++)
+            for (int a = 0; a < LSI_ALGORITHM_COUNT; a++)
+                for (int n = 0; n < N_REDUCED; n++)
+                    check_reduced(way, call, a, n);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shm),
-        cmocka_unit_test(test_shm_ways),
-        cmocka_unit_test(test_tcp),
-        cmocka_unit_test(test_two_levels),
+        cmocka_unit_test(test_shm),        cmocka_unit_test(test_shm_ways),
+        cmocka_unit_test(test_tcp),        cmocka_unit_test(test_two_levels),
+        cmocka_unit_test(test_reductions),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     values_free();

@@ -12,8 +12,9 @@
  *     sleep    does nothing for 1.2 s, then goes on
  *
  * and the others go on up to 100 calls in all, or until it fails (report.h, status 3). Who comes
- * to the end says {"rank", "calls"}. A collective is a name, "send" (everyone but RANK waits for a
- * message from it) or "started" (an all-reduce in two parts).
+ * to the end says {"rank", "calls"}. A collective is a name (RANK is the root of gather and
+ * scatter, 0 of the others), "send" (everyone but RANK waits for a message from it) or "started"
+ * (an all-reduce in two parts).
  */
 #include <signal.h>
 #include <stdlib.h>
@@ -26,7 +27,7 @@ typedef struct group {
     ls_comm *world;
     int rank, size, actor;
     const char *collective;
-    size_t count;
+    size_t count, *each; /* of a rank; of each rank, all equal */
     float *in, *out;
 } group;
 
@@ -65,10 +66,18 @@ static ls_status call(const group *g)
         return ls_reduce_scatter(g->world, g->in, g->out, n, LS_F32, LS_SUM);
     if (!strcmp(c, "allgather"))
         return ls_allgather(g->world, g->in, g->out, n, LS_F32);
+    if (!strcmp(c, "allgatherv"))
+        return ls_allgatherv(g->world, g->in, g->out, g->each, LS_F32);
     if (!strcmp(c, "broadcast"))
         return ls_broadcast(g->world, g->out, n, LS_F32, 0);
     if (!strcmp(c, "alltoall"))
         return ls_alltoall(g->world, g->in, g->out, n, LS_F32);
+    if (!strcmp(c, "alltoallv"))
+        return ls_alltoallv(g->world, g->in, g->each, g->out, g->each, LS_F32);
+    if (!strcmp(c, "gather"))
+        return ls_gather(g->world, g->in, g->out, n, LS_F32, g->actor);
+    if (!strcmp(c, "scatter"))
+        return ls_scatter(g->world, g->in, g->out, n, LS_F32, g->actor);
     if (!strcmp(c, "barrier"))
         return ls_barrier(g->world);
     return !strcmp(c, "send") ? message(g) : started(g);
@@ -108,6 +117,9 @@ int main(int argc, char **argv)
         g.size = ls_comm_size(g.world);
         g.in = calloc(g.count * (size_t)g.size + 1, sizeof *g.in);
         g.out = calloc(g.count * (size_t)g.size + 1, sizeof *g.out);
+        g.each = calloc((size_t)g.size, sizeof *g.each);
+        for (int r = 0; r < g.size; r++)
+            g.each[r] = g.count;
     }
     if (status == LS_OK && argc > 4 && strcmp(argv[4], "auto"))
         status = ls_comm_select(g.world, g.collective, argv[4]);
@@ -124,5 +136,6 @@ int main(int argc, char **argv)
     ls_finalize(g.world);
     free(g.in);
     free(g.out);
+    free(g.each);
     return status == LS_OK ? 0 : 3;
 }

@@ -1,8 +1,9 @@
 /* Every collective in turn, until something fails or SIGTERM says that it is enough.
  *
- *     loop [SEED [SECONDS]]
+ *     loop [SEED [SECONDS [COLLECTIVE]]]
  *
- * The order is drawn from the seed, the same on all ranks; results are checked. Each rank says
+ * The order is drawn from the seed, the same on all ranks; every other round is the COLLECTIVE, if
+ * one is named. Without SECONDS, or with 0, there is no end. Results are checked. Each rank says
  * {"rank", "pid"} once it is inside, then nothing, then {"rank", "rounds"} with status 0, or the
  * failure (report.h) with status 3.
  */
@@ -13,6 +14,8 @@
 #include "report.h"
 
 #define ELEMENTS ((size_t)96 << 10) /* of a buffer: 384 KiB */
+#define RANKS_MAX 256
+#define AGREE 8 /* rounds */
 
 static const char *const algorithms[] = {"direct", "hd", "ring", "tree"};
 static const size_t counts[] = {1, 13, 1000, 3000, 20000, ELEMENTS};
@@ -21,22 +24,29 @@ enum {
     REDUCE,
     REDUCE_SCATTER,
     ALLGATHER,
+    ALLGATHERV,
     BROADCAST,
+    GATHER,
+    SCATTER,
     ALLTOALL,
+    ALLTOALLV,
     BARRIER,
     RING,
     TWO,
-    PART
+    PART,
+    KINDS
 };
-static const char *const names[] = {"allreduce", "reduce",   "reduce_scatter", "allgather",
-                                    "broadcast", "alltoall", "barrier",        "send/recv",
-                                    "started",   "split"};
+static const char *const names[KINDS] = {"allreduce",  "reduce",    "reduce_scatter", "allgather",
+                                         "allgatherv", "broadcast", "gather",         "scatter",
+                                         "alltoall",   "alltoallv", "barrier",        "send/recv",
+                                         "started",    "split"};
 
 typedef struct state {
     ls_comm *world;
     int rank, size;
     float *in, *out;         /* of this step: shared or private */
     float *shared, *foreign; /* 2 * ELEMENTS each */
+    int favourite;           /* KINDS: none */
     uint64_t random;
 } state;
 
@@ -111,13 +121,51 @@ static ls_status split_and_sum(state *s, size_t count)
     return status;
 }
 
+/* Blocks of two sizes, half of them shorter. */
+static ls_status uneven(state *s, int what, size_t block)
+{
+    size_t each[RANKS_MAX], all = 0;
+    for (int r = 0; r < s->size; r++) {
+        each[r] = (r + (what == ALLTOALLV ? s->rank : 0)) % 2 ? block : (block + 1) / 2;
+        all += each[r];
+    }
+    s->out[all - 1] = -1;
+    ls_status status = what == ALLTOALLV ? ls_alltoallv(s->world, s->in, each, s->out, each, LS_F32)
+                                         : ls_allgatherv(s->world, s->in, s->out, each, LS_F32);
+    if (status == LS_OK)
+        expect(s, names[what], all - 1, 1, s->size);
+    return status;
+}
+
+/* A block of each rank to the root, or the other way round. */
+static ls_status with_root(state *s, int what, size_t block, int root)
+{
+    if (what == SCATTER) {
+        s->out[block - 1] = -1;
+        ls_status status = ls_scatter(s->world, s->in, s->out, block, LS_F32, root);
+        if (status == LS_OK)
+            expect(s, names[what], block - 1, root + 1, root + 1);
+        return status;
+    }
+    ls_status status = ls_gather(s->world, s->in, s->out, block, LS_F32, root);
+    if (status == LS_OK && s->rank == root)
+        expect(s, names[what], block * (size_t)s->size - 1, 1, s->size);
+    return status;
+}
+
+static int is_in_blocks(int what)
+{
+    return what == REDUCE_SCATTER || what == ALLGATHER || what == ALLGATHERV || what == GATHER ||
+           what == SCATTER || what == ALLTOALL || what == ALLTOALLV;
+}
+
 static ls_status step(state *s, int what, size_t count)
 {
     size_t n = (size_t)s->size, block = count / n ? count / n : 1;
     int root = (int)draw(s, n);
     double sum = (double)s->size * (s->size + 1) / 2;
     ls_status status = LS_OK;
-    fill(s, what == ALLTOALL || what == REDUCE_SCATTER ? block * n : count, (float)(s->rank + 1));
+    fill(s, is_in_blocks(what) ? block * n : count, (float)(s->rank + 1));
     switch (what) {
     case ALLREDUCE: status = ls_allreduce(s->world, s->in, s->out, count, LS_F32, LS_SUM); break;
     case REDUCE:
@@ -136,6 +184,10 @@ static ls_status step(state *s, int what, size_t count)
         if (status == LS_OK)
             expect(s, names[what], block * n - 1, 1, s->size);
         return status;
+    case ALLGATHERV:
+    case ALLTOALLV: return uneven(s, what, block);
+    case GATHER:
+    case SCATTER: return with_root(s, what, block, root);
     case BROADCAST:
         s->out[0] = s->out[count - 1] = (float)(s->rank + 1);
         status = ls_broadcast(s->world, s->out, count, LS_F32, root);
@@ -154,7 +206,9 @@ static ls_status step(state *s, int what, size_t count)
 /* Draw the next operation, its size, its memory and its algorithm. */
 static ls_status one_round(state *s, const char **doing)
 {
-    int what = (int)draw(s, sizeof names / sizeof *names);
+    int what = (int)draw(s, KINDS);
+    if (s->favourite < KINDS && draw(s, 2))
+        what = s->favourite;
     size_t count = counts[draw(s, sizeof counts / sizeof *counts)];
     float *memory = draw(s, 2) ? s->shared : s->foreign;
     s->in = memory;
@@ -168,10 +222,15 @@ static ls_status one_round(state *s, const char **doing)
 int main(int argc, char **argv)
 {
     state s = {.random = argc > 1 ? strtoull(argv[1], NULL, 10) : 1};
-    double last_ok, end = argc > 2 ? now_s() + strtod(argv[2], NULL) : 1e300;
+    double last_ok, seconds = argc > 2 ? strtod(argv[2], NULL) : 0;
+    double end = seconds > 0 ? now_s() + seconds : 1e300;
     unsigned long rounds = 0;
     const char *doing = "ls_init";
     void *memory = NULL;
+    while (argc > 3 && s.favourite < KINDS && strcmp(argv[3], names[s.favourite]))
+        s.favourite++;
+    if (argc <= 3)
+        s.favourite = KINDS;
     signal(SIGTERM, on_term);
     last_ok = now_s();
     ls_status status = ls_init(NULL, &s.world);
@@ -188,7 +247,7 @@ int main(int argc, char **argv)
         int mine = enough || now_s() > end;
         last_ok = now_s();
         status = one_round(&s, &doing);
-        if (status == LS_OK)
+        if (status == LS_OK && rounds % AGREE == AGREE - 1) /* is it enough for somebody? */
             status = ls_allreduce(s.world, &mine, &stop, 1, LS_I32, LS_MAX);
     }
     if (status != LS_OK)
