@@ -164,6 +164,47 @@ static ls_tensor *rms_norm(bench *b)
     return ls_rms_norm(b->graph, leaf(b, 1, DIMS(13)));
 }
 
+/* The norm of a sum: read alone, with the sum, the sum alone, of a value and itself, and with a
+ * gradient that one operand has already. */
+static ls_tensor *add_layer_norm(bench *b)
+{
+    ls_tensor *x = leaf(b, 2, DIMS(3, 19));
+    return ls_add_layer_norm(b->graph, x, leaf(b, 2, DIMS(3, 19)), NULL);
+}
+static ls_tensor *add_layer_norm_both(bench *b)
+{
+    ls_tensor *x = leaf(b, 2, DIMS(3, 7)), *r = leaf(b, 2, DIMS(3, 7)), *sum;
+    ls_tensor *y = ls_add_layer_norm(b->graph, x, r, &sum);
+    return ls_mul(b->graph, y, sum);
+}
+static ls_tensor *add_layer_norm_sum(bench *b)
+{
+    ls_tensor *x = leaf(b, 1, DIMS(17)), *r = leaf(b, 1, DIMS(17)), *sum;
+    ls_add_layer_norm(b->graph, x, r, &sum);
+    return ls_activate(b->graph, sum, LS_TANH);
+}
+static ls_tensor *add_layer_norm_self(bench *b)
+{
+    ls_tensor *x = leaf(b, 1, DIMS(5));
+    return ls_add_layer_norm(b->graph, x, x, NULL);
+}
+static ls_tensor *add_layer_norm_mixed(bench *b)
+{
+    ls_tensor *x = leaf(b, 2, DIMS(3, 5)), *r = leaf(b, 2, DIMS(3, 5));
+    return ls_mul(b->graph, ls_add_layer_norm(b->graph, x, r, NULL), x);
+}
+static ls_tensor *add_rms_norm(bench *b)
+{
+    ls_tensor *x = leaf(b, 1, DIMS(13));
+    return ls_add_rms_norm(b->graph, x, leaf(b, 1, DIMS(13)), NULL);
+}
+static ls_tensor *add_rms_norm_both(bench *b)
+{
+    ls_tensor *x = leaf(b, 2, DIMS(2, 16)), *r = leaf(b, 2, DIMS(2, 16)), *sum;
+    ls_tensor *y = ls_add_rms_norm(b->graph, x, r, &sum);
+    return ls_add(b->graph, sum, ls_activate(b->graph, y, LS_TANH));
+}
+
 static ls_tensor *embedding(bench *b)
 {
     return ls_embedding(b->graph, leaf_ids(b, 1, DIMS(5), 0, 7), 7, 3, 0, NULL);
@@ -352,6 +393,17 @@ static ls_tensor *chain_linear(bench *b)
     config.residual = x;
     return after(b, ls_linear_with(b->graph, ls_activate(b->graph, x, LS_TANH), &config));
 }
+/* As in a transformer: what a layer gives is added by the norm of the next. */
+static ls_tensor *chain_add_norm(bench *b)
+{
+    ls_tensor *x = leaf(b, 1, DIMS(6));
+    for (int i = 0; i < 3; i++) {
+        ls_tensor *more = ls_activate(b->graph, ls_linear(b->graph, x, 6), LS_TANH);
+        ls_tensor *y = ls_add_layer_norm(b->graph, more, x, &x);
+        x = ls_add(b->graph, x, ls_linear(b->graph, y, 6));
+    }
+    return x;
+}
 static ls_tensor *chain_batch_norm(bench *b)
 {
     ls_tensor *x = leaf(b, 1, DIMS(6));
@@ -393,6 +445,13 @@ const layer_case layer_cases[] = {
     CASE(batch_norm_residual_relu, 3, 0, 1, 4),
     CASE(layer_norm, 3, 0, 0, 2),
     CASE(rms_norm, 3, 0, 0, 2),
+    CASE(add_layer_norm, 3, 0, 0, 2),
+    CASE(add_layer_norm_both, 3, 0, 0, 4),
+    CASE(add_layer_norm_sum, 3, 0, 0, 0),
+    CASE(add_layer_norm_self, 3, 0, 0, 4),
+    CASE(add_layer_norm_mixed, 3, 0, 0, 2),
+    CASE(add_rms_norm, 3, 0, 0, 2),
+    CASE(add_rms_norm_both, 3, 0, 0, 2),
     CASE(embedding, 3, 0, 0, 0),
     CASE(positions, 3, 0, 0, 0),
     CASE(bag, 3, 0, 0, 0),
@@ -430,6 +489,7 @@ const layer_case layer_cases[] = {
     CASE(mse_target, 3, 1, 0, 0),
     CASE(block, 2, 0, 0, 4),
     CASE(chain_linear, 3, 0, 0, 4),
+    CASE(chain_add_norm, 3, 0, 0, 8),
     CASE(chain_batch_norm, 5, 0, 1, 8),
 };
 const int layer_case_count = sizeof layer_cases / sizeof *layer_cases;
