@@ -120,6 +120,26 @@ static ls_tensor *conv_large(bench *b)
                     (ls_conv2d_config){.out = 4, .kernel = 7, .stride = 2, .padding = 3});
 }
 
+/* 3 x 3 with stride 1 and channels in sixteens, which `cpu` makes of fewer products: images of odd
+ * and even sides, with less border than the kernel has, and smaller than two tiles. */
+static ls_tensor *conv_few(bench *b)
+{
+    return convolve(b, DIMS(5, 7, 16), (ls_conv2d_config){.out = 16, .kernel = 3, .padding = 1});
+}
+static ls_tensor *conv_few_bare(bench *b)
+{
+    return convolve(b, DIMS(5, 6, 16), (ls_conv2d_config){.out = 32, .kernel = 3, .bias = 1});
+}
+static ls_tensor *conv_few_wide(bench *b)
+{
+    return convolve(b, DIMS(4, 3, 32),
+                    (ls_conv2d_config){.out = 16, .kernel = 3, .padding = 2, .bias = 1});
+}
+static ls_tensor *conv_few_small(bench *b)
+{
+    return convolve(b, DIMS(1, 2, 16), (ls_conv2d_config){.out = 16, .kernel = 3, .padding = 1});
+}
+
 static ls_tensor *max_pool(bench *b)
 {
     return ls_max_pool(b->graph, leaf(b, 3, DIMS(7, 5, 3)), 3, 2, 1);
@@ -435,6 +455,10 @@ const layer_case layer_cases[] = {
     CASE(conv_groups, 2, 0, 0, 0),
     CASE(conv_one, 3, 0, 0, 0),
     CASE(conv_large, 2, 0, 0, 0),
+    CASE(conv_few, 3, 0, 0, 4),
+    CASE(conv_few_bare, 3, 0, 0, 4),
+    CASE(conv_few_wide, 3, 0, 0, 4),
+    CASE(conv_few_small, 5, 0, 0, 4),
     CASE(max_pool, 2, 0, 0, 0),
     CASE(max_pool_apart, 2, 0, 0, 0),
     CASE(avg_pool, 2, 0, 0, 0),
