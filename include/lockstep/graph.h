@@ -263,10 +263,12 @@ typedef struct ls_op_call {
     const void *config; /* the bytes given to ls_op_add */
     int inputs, params;
     ls_view in[LS_OP_MAX_INPUTS], param[LS_OP_MAX_PARAMS], out;
+    ls_view second; /* LS_OP_SECOND: the second output */
     /* backward: gradients; to be written, or added to where the flag says so, in ascending order of
-     * index: two inputs may be one tensor. dout may be overwritten. dparam[i] of a buffer is where
-     * forward puts the statistics that it observed in training. */
-    ls_view din[LS_OP_MAX_INPUTS], dparam[LS_OP_MAX_PARAMS], dout;
+     * index: two inputs may be one tensor. dout and dsecond may be overwritten; with LS_OP_SECOND
+     * one of them has no data when the loss does not depend on that output. dparam[i] of a buffer
+     * is where forward puts the statistics that it observed in training. */
+    ls_view din[LS_OP_MAX_INPUTS], dparam[LS_OP_MAX_PARAMS], dout, dsecond;
     int add_in[LS_OP_MAX_INPUTS], add_param[LS_OP_MAX_PARAMS];
     /* A sparse param[0] has no dparam: backward writes *sparse_rows ascending ids (room for
      * sparse_room) and as many rows of values. Never added to: the graph merges. */
@@ -278,7 +280,7 @@ typedef struct ls_op_call {
     int training;
     int backward; /* a backward pass follows this forward */
     uint64_t seed, step, first_position;
-    uint32_t node; /* number of this node in the graph */
+    uint32_t node; /* number of this node in the graph; one with two outputs has two */
     struct lsi_device *device;
 } ls_op_call;
 
@@ -287,7 +289,7 @@ typedef struct ls_op_shape {
     ls_dtype dtype; /* of the output; LS_F32 unless changed */
     int ndim;
     size_t dims[LS_MAX_DIMS]; /* dims[0]: the batch for an activation; a loss has one element */
-    int flags;                /* LS_OP_…: may be changed for this node, VIEW and LOSS excepted */
+    int flags;                /* LS_OP_…: may change for this node, VIEW, LOSS, SECOND not */
     int in_place;             /* LS_OP_IN_PLACE: which input */
     uint32_t unread;          /* bit i: backward does not read in[i], LS_OP_KEEP_INPUTS or not */
     size_t kept_per_sample;   /* bytes of `kept`: a part that grows with the batch, */
@@ -310,7 +312,12 @@ enum {
     /* The output may take the place of an input (the first unless infer says otherwise) of the
      * same size if nobody else needs that; likewise din[] of that input that of dout, then add_in[]
      * is 0. Look at the pointers: a gradient that is passed on as it is needs no copy then. */
-    LS_OP_IN_PLACE = 16
+    LS_OP_IN_PLACE = 16,
+    /* Forward computes two outputs of one shape and type; ls_op_second gives the second. With
+     * LS_OP_IN_PLACE it is din[] that may take the place of dsecond, and no output that of an
+     * input. */
+    LS_OP_SECOND = 32,
+    LS_OP_KEEP_SECOND = 64 /* backward reads second */
 };
 
 /* A kind of operation. The library's own are made of this too: nn/. */
@@ -331,6 +338,8 @@ typedef struct ls_op_kind {
 LS_API ls_tensor *ls_op_add(ls_graph *graph, const ls_op_kind *op, const void *config,
                             size_t config_bytes, int inputs, ls_tensor *const *input, int params,
                             ls_tensor *const *param);
+/* The second output of the LS_OP_SECOND whose first one `out` is; NULL when there is none. */
+LS_API ls_tensor *ls_op_second(const ls_tensor *out);
 /* In the forward of an LS_OP_LOSS. */
 LS_API void ls_op_set_loss(const ls_op_call *call, double sum, double count);
 

@@ -71,6 +71,12 @@ LS_API ls_tensor *ls_batch_norm(ls_graph *graph, ls_tensor *x, ls_tensor *residu
 LS_API ls_tensor *ls_layer_norm(ls_graph *graph, ls_tensor *x);
 /* Parameter weight; eps 1e-6. */
 LS_API ls_tensor *ls_rms_norm(ls_graph *graph, ls_tensor *x);
+/* The norm of x + residual (of one shape), in one pass over both. *sum (may be NULL) gets the sum,
+ * for what comes after it; NULL on error. */
+LS_API ls_tensor *ls_add_layer_norm(ls_graph *graph, ls_tensor *x, ls_tensor *residual,
+                                    ls_tensor **sum);
+LS_API ls_tensor *ls_add_rms_norm(ls_graph *graph, ls_tensor *x, ls_tensor *residual,
+                                  ls_tensor **sum);
 
 /* Ids (…) of LS_I32 -> (…, width). Parameter weight (vocab, width). std of the initial normal
  * distribution: 0 means 1. *table (may be NULL) gets the parameter, for tying. */

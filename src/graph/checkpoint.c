@@ -37,8 +37,10 @@ static lsi_node *maker(const ls_graph *graph, const ls_tensor *root, int first, 
 void lsi_checkpoint_mark(ls_graph *graph, int segment, int first, int last)
 {
     for (int n = first; n < last; n++) {
-        ls_tensor *out = graph->nodes[n]->out;
+        ls_tensor *out = graph->nodes[n]->out, *second = graph->nodes[n]->second;
         out->kept_alive = out->root == out && read_outside(graph, out, segment);
+        if (second)
+            second->kept_alive = read_outside(graph, second, segment);
     }
     /* What backward reads. */
     for (int n = first; n < last; n++) {
@@ -50,7 +52,8 @@ void lsi_checkpoint_mark(ls_graph *graph, int segment, int first, int last)
                 (other = maker(graph, node->in[i]->root, first, last)) != NULL)
                 other->again = 1;
         if (lsi_kept_bytes(graph, node) ||
-            (lsi_reads_output(node) && maker(graph, node->out, first, last)))
+            (lsi_reads_output(node) && maker(graph, node->out, first, last)) ||
+            (lsi_reads_second(node) && maker(graph, node->second, first, last)))
             node->again = 1;
     }
     /* And what that is made of. */

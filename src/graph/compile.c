@@ -116,6 +116,10 @@ static void connect(ls_graph *graph, lsi_node *node)
     }
     view(node->out, tensor_data(graph, node->out), &call->out);
     view(node->out, buffer_data(graph, node->out->root->grad), &call->dout);
+    if (node->second) {
+        view(node->second, buffer_data(graph, node->second->value), &call->second);
+        view(node->second, buffer_data(graph, node->second->grad), &call->dsecond);
+    }
     call->kept = buffer_data(graph, node->kept);
     for (int i = 0; i < node->params; i++)
         call->add_param[i] = !(node->first_param >> i & 1);
@@ -133,6 +137,10 @@ void lsi_calls_resize(ls_graph *graph, size_t samples)
         if (node->out->batched) {
             call->out.dims[0] = call->dout.dims[0] = samples;
             call->out.count = call->dout.count = node->out->count / graph->batch * samples;
+        }
+        if (node->second) {
+            call->second.dims[0] = call->dsecond.dims[0] = samples;
+            call->second.count = call->dsecond.count = call->out.count;
         }
         call->samples = samples;
     }

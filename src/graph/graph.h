@@ -59,9 +59,10 @@ struct ls_tensor {
 typedef struct lsi_node {
     const ls_op_kind *op;
     const char *name, *label; /* h.0.mlp.linear1; node 'h.0.mlp.linear1' (linear) */
-    ls_op_shape shape; /* its flags count, but for VIEW and LOSS, which are the operation's */
+    ls_op_shape shape;        /* its flags count, but VIEW, LOSS and SECOND, the operation's */
     int inputs, params;
     ls_tensor **in, **param, *out;
+    ls_tensor *second;    /* NULL: it has one output */
     int segment;          /* of a checkpoint, -1: none */
     int needed;           /* loss or output depend on it */
     int backward;         /* takes part in the backward pass */
@@ -130,6 +131,7 @@ struct ls_graph {
     ls_tensor **buffers;
     int input_count, param_count, buffer_count;
     int input_room, param_room, buffer_room;
+    uint32_t outputs; /* of all nodes */
 
     /* compiled */
     int compiled;
@@ -197,9 +199,10 @@ void lsi_order_needs(ls_graph *graph);
 ls_status lsi_order_params(ls_graph *graph);
 /* The program. */
 ls_status lsi_order_steps(ls_graph *graph);
-/* Does backward of this node read input i, or the output? */
+/* Does backward of this node read input i, or the output, or the second one? */
 int lsi_reads_input(const lsi_node *node, int i);
 int lsi_reads_output(const lsi_node *node);
+int lsi_reads_second(const lsi_node *node);
 /* Bytes from forward to backward, for the whole batch. */
 size_t lsi_kept_bytes(const ls_graph *graph, const lsi_node *node);
 /* Mark the nodes of a segment that run again (lsi_node.again): last is one past its last node. */

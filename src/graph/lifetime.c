@@ -6,7 +6,8 @@
  *
  * Memory is shared beyond what the plan does when one buffer ends in the very step in which the
  * other begins, and the operation can work in place: output in the place of an input, gradient of
- * that input in the place of the output's gradient, gradient of a loss in the place of its logits.
+ * that input in the place of the output's gradient (of two outputs: the second's), gradient of a
+ * loss in the place of its logits.
  *
  * 1. Buffers that share memory meet in one step only, an execution of the node that works in place.
  * 2. The output of the graph is read at the turn; a run with backward may have put its gradient
@@ -51,17 +52,19 @@ static int add_buffer(ls_graph *graph, size_t bytes)
 
 static ls_status make_buffers(ls_graph *graph)
 {
-    graph->memory = calloc(3 * (size_t)graph->node_count + 1, sizeof *graph->memory);
+    graph->memory = calloc(5 * (size_t)graph->node_count + 1, sizeof *graph->memory);
     if (!graph->memory)
         return lsi_fail(LS_ERR_NOMEM, NULL, "graph", "no memory for its plan");
     for (int n = 0; n < graph->node_count; n++) {
         lsi_node *node = graph->nodes[n];
-        ls_tensor *out = node->out;
+        ls_tensor *outs[2] = {node->out, node->second};
         if (!node->needed || node->op->flags & LS_OP_VIEW)
             continue;
-        out->value = add_buffer(graph, out->count * sizeof(float));
-        if (node->backward && out != graph->loss)
-            out->grad = add_buffer(graph, out->count * sizeof(float));
+        for (int i = 0; i < 2 && outs[i]; i++) {
+            outs[i]->value = add_buffer(graph, outs[i]->count * sizeof(float));
+            if (node->backward && outs[i]->wanted && outs[i] != graph->loss)
+                outs[i]->grad = add_buffer(graph, outs[i]->count * sizeof(float));
+        }
         if (lsi_kept_bytes(graph, node))
             node->kept = add_buffer(graph, lsi_kept_bytes(graph, node));
     }
@@ -76,6 +79,8 @@ static void forward_events(const ls_graph *graph, const lsi_node *node, int time
     for (int i = 0; i < node->inputs; i++)
         touch(events, node->in[i]->root->value, time, 0);
     touch(events, node->out->value, time, 1);
+    if (node->second)
+        touch(events, node->second->value, time, 1);
     touch(events, node->kept, time, 1);
     /* The loss may compute its gradient at once. */
     for (int i = 0; node->backward && node->out == graph->loss && i < node->inputs; i++)
@@ -87,11 +92,15 @@ static void backward_events(const ls_graph *graph, lsi_node *node, int time, cha
                             event_list *events)
 {
     touch(events, node->out->grad, time, 0);
+    if (node->second)
+        touch(events, node->second->grad, time, 0);
     for (int i = 0; i < node->inputs; i++)
         if (lsi_reads_input(node, i))
             touch(events, node->in[i]->root->value, time, 0);
     if (lsi_reads_output(node))
         touch(events, node->out->value, time, 0);
+    if (lsi_reads_second(node))
+        touch(events, node->second->value, time, 0);
     touch(events, node->kept, time, 0);
     for (int i = 0; i < node->inputs; i++) {
         const int grad = node->in[i]->root->grad;
@@ -235,10 +244,10 @@ static ls_status share_in_place(ls_graph *graph, int backward)
         if (!node->needed || !(node->shape.flags & LS_OP_IN_PLACE) ||
             node->op->flags & (LS_OP_VIEW | LS_OP_LOSS) || !node->inputs || repeated(node, k))
             continue;
-        const ls_tensor *in = node->in[k]->root, *out = node->out;
+        const ls_tensor *in = node->in[k]->root, *out = node->second ? node->second : node->out;
         if (backward)
             LSI_TRY(share(graph, out->grad, in->grad));
-        else
+        else if (!node->second)
             LSI_TRY(share(graph, in->value, out->value));
     }
     return LS_OK;

@@ -76,8 +76,8 @@ static int check_shape(ls_graph *graph, const lsi_node *node)
     return graph->status == LS_OK;
 }
 
-/* The output, once the shape is known. */
-static int add_output(ls_graph *graph, lsi_node *node)
+/* The outputs, once the shape is known. */
+static int add_outputs(ls_graph *graph, lsi_node *node)
 {
     const ls_op_shape *shape = &node->shape;
     ls_tensor *out =
@@ -95,6 +95,16 @@ static int add_output(ls_graph *graph, lsi_node *node)
     }
     out->node = graph->node_count;
     node->out = out;
+    graph->outputs++;
+    if (node->op->flags & LS_OP_SECOND) {
+        node->second =
+            lsi_tensor_add(graph, LSI_VALUE, node->name, shape->dtype, shape->ndim, shape->dims);
+        if (!node->second)
+            return 0;
+        node->second->batched = 1;
+        node->second->node = graph->node_count;
+        graph->outputs++;
+    }
     return graph->status == LS_OK;
 }
 
@@ -108,7 +118,7 @@ static ls_status infer(ls_graph *graph, lsi_node *node)
                          .params = node->params,
                          .samples = graph->batch,
                          .seed = graph->seed,
-                         .node = (uint32_t)graph->node_count,
+                         .node = graph->outputs,
                          .device = graph->device};
     for (int i = 0; i < node->inputs; i++)
         view_shape(node->in[i], &call->in[i]);
@@ -160,6 +170,8 @@ ls_tensor *ls_op_add(ls_graph *graph, const ls_op_kind *op, const void *config, 
         return NULL;
     if (op->flags & LS_OP_VIEW && inputs < 1)
         return ls_graph_fail(graph, "a view of nothing");
+    if (op->flags & LS_OP_SECOND && op->flags & (LS_OP_VIEW | LS_OP_LOSS))
+        return ls_graph_fail(graph, "a view or a loss has one output");
 
     lsi_node *node = make_node(graph, op, config, config_bytes, inputs, input, params, param);
     if (!node)
@@ -169,7 +181,7 @@ ls_tensor *ls_op_add(ls_graph *graph, const ls_op_kind *op, const void *config, 
         ls_graph_fail(graph, "the shape of its output cannot be told"); /* unless infer said why */
         return NULL;
     }
-    if (!check_shape(graph, node) || !add_output(graph, node))
+    if (!check_shape(graph, node) || !add_outputs(graph, node))
         return NULL;
     status = lsi_grow((void **)&graph->nodes, &graph->node_room, graph->node_count,
                       sizeof *graph->nodes);
@@ -180,4 +192,9 @@ ls_tensor *ls_op_add(ls_graph *graph, const ls_op_kind *op, const void *config, 
     graph->nodes[graph->node_count++] = node;
     graph->layer_name = NULL;
     return node->out;
+}
+
+ls_tensor *ls_op_second(const ls_tensor *out)
+{
+    return out && out->node >= 0 ? out->graph->nodes[out->node]->second : NULL;
 }

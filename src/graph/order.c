@@ -23,6 +23,11 @@ int lsi_reads_output(const lsi_node *node)
     return (node->shape.flags & LS_OP_KEEP_OUTPUT) != 0;
 }
 
+int lsi_reads_second(const lsi_node *node)
+{
+    return node->second && node->shape.flags & LS_OP_KEEP_SECOND;
+}
+
 size_t lsi_kept_bytes(const ls_graph *graph, const lsi_node *node)
 {
     return node->shape.kept_per_sample * graph->batch + node->shape.kept_fixed;
@@ -64,11 +69,14 @@ void lsi_order_needs(ls_graph *graph)
         const lsi_node *node = graph->nodes[n];
         if (node->needed && !is_view(node))
             node->out->flows = leads_on(node);
+        if (node->second)
+            node->second->flows = node->out->flows;
     }
     target->root->wanted = 1;
     for (int n = graph->node_count - 1; n >= 0; n--) {
         lsi_node *node = graph->nodes[n];
-        if (!node->needed || is_view(node) || !node->out->wanted || !node->out->flows)
+        const int wanted = node->out->wanted || (node->second && node->second->wanted);
+        if (!node->needed || is_view(node) || !wanted || !node->out->flows)
             continue;
         node->backward = 1;
         for (int i = 0; i < node->inputs; i++)

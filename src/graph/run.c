@@ -165,6 +165,9 @@ static ls_status find_bad(ls_graph *graph, const ls_run_config *config)
                 return name_bad(graph, "parameter ", node->param[i]->name, call->param[i].data, at);
         LSI_TRY(execute(graph, step, config));
         graph->loss_sum = loss;
+        if (node->second && call->out.dtype == LS_F32 &&
+            (at = first_bad(graph, call->second.count, call->second.data)) < call->second.count)
+            return name_bad(graph, "the second output of ", node->label, call->second.data, at);
         if (node->out != graph->loss && call->out.dtype == LS_F32 &&
             (at = first_bad(graph, call->out.count, call->out.data)) < call->out.count)
             return name_bad(graph, "the output of ", node->label, call->out.data, at);

@@ -4,8 +4,9 @@
  * of Hugging Face's GPT2LMHeadModel; initial values too: 0.02, with residual projections divided by
  * the square root of their number.
  *
- * 1. Without dropout the residual additions are the last step of the projections before them; with
- *    dropout they are nodes of their own.
+ * 1. Without dropout the residual additions are the last step of the projections before them, which
+ *    costs nothing. With dropout they are part of the norms after them (ls_add_layer_norm), but at
+ *    the end of a checkpoint, which keeps one value then, not two.
  */
 #include <math.h>
 
@@ -39,43 +40,69 @@ static ls_status check(const ls_model *model)
     return LS_OK;
 }
 
-/* One linear layer; with a residual to be added, after dropout if there is any. */
-static ls_tensor *project(const ls_model *model, ls_graph *graph, ls_tensor *x, const char *name,
-                          size_t out, ls_activation activation, ls_tensor *residual)
+/* What runs through the blocks: the value x, and what is still to be added to it, or NULL. */
+typedef struct stream {
+    ls_tensor *x, *more;
+} stream;
+
+static ls_linear_config projection(size_t out)
 {
-    const float dropout = lsi_real(model, DROPOUT);
     ls_linear_config config = LS_LINEAR_CONFIG_INIT;
     config.out = out;
-    config.activation = activation;
-    config.residual = dropout > 0 ? NULL : residual;
     config.conv1d = 1;
     config.init = LS_INIT_NORMAL;
     config.init_scale = 0.02f;
-    if (residual)
-        config.init_scale /= sqrtf(2.0f * (float)lsi_whole(model, LAYERS));
-    ls_name(graph, "%s", name);
-    x = ls_linear_with(graph, x, &config);
-    return residual && dropout > 0 ? ls_add(graph, residual, ls_dropout(graph, x, dropout)) : x;
+    return config;
 }
 
-static ls_tensor *add_block(const ls_model *model, ls_graph *graph, ls_tensor *x)
+static ls_tensor *norm(ls_graph *graph, stream *s, const char *name)
+{
+    ls_name(graph, "%s", name);
+    if (!s->more)
+        return ls_layer_norm(graph, s->x);
+    ls_tensor *y = ls_add_layer_norm(graph, s->more, s->x, &s->x);
+    s->more = NULL;
+    return y;
+}
+
+/* The projection back to the stream. */
+static void project(const ls_model *model, ls_graph *graph, ls_tensor *y, stream *s)
+{
+    const float dropout = lsi_real(model, DROPOUT);
+    ls_linear_config config = projection(lsi_whole(model, DIM));
+    config.init_scale /= sqrtf(2.0f * (float)lsi_whole(model, LAYERS));
+    config.residual = dropout > 0 ? NULL : s->x;
+    ls_name(graph, "c_proj");
+    y = ls_linear_with(graph, y, &config);
+    if (dropout > 0)
+        s->more = ls_dropout(graph, y, dropout);
+    else
+        s->x = y;
+}
+
+static void add_block(const ls_model *model, ls_graph *graph, stream *s)
 {
     const size_t dim = lsi_whole(model, DIM);
-    ls_name(graph, "ln_1");
-    ls_tensor *y = ls_layer_norm(graph, x);
+    ls_linear_config qkv = projection(3 * dim), wide = projection(4 * dim);
+    ls_tensor *y = norm(graph, s, "ln_1");
     ls_scope_push(graph, "attn");
-    y = project(model, graph, y, "c_attn", 3 * dim, LS_NONE, NULL);
+    ls_name(graph, "c_attn");
+    y = ls_linear_with(graph, y, &qkv);
     y = ls_attention(graph, y, lsi_whole(model, HEADS), 1, lsi_real(model, DROPOUT));
-    x = project(model, graph, y, "c_proj", dim, LS_NONE, x);
+    project(model, graph, y, s);
     ls_scope_pop(graph);
 
-    ls_name(graph, "ln_2");
-    y = ls_layer_norm(graph, x);
+    y = norm(graph, s, "ln_2");
     ls_scope_push(graph, "mlp");
-    y = project(model, graph, y, "c_fc", 4 * dim, LS_GELU, NULL);
-    x = project(model, graph, y, "c_proj", dim, LS_NONE, x);
+    wide.activation = LS_GELU;
+    ls_name(graph, "c_fc");
+    y = ls_linear_with(graph, y, &wide);
+    project(model, graph, y, s);
+    if (s->more && lsi_whole(model, CHECKPOINT)) {
+        s->x = ls_add(graph, s->more, s->x);
+        s->more = NULL;
+    }
     ls_scope_pop(graph);
-    return x;
 }
 
 static ls_tensor *build(const ls_model *model, ls_graph *graph, ls_tensor **output)
@@ -92,17 +119,17 @@ static ls_tensor *build(const ls_model *model, ls_graph *graph, ls_tensor **outp
     ls_name(graph, "wpe");
     x = ls_positions(graph, x, 0.02f);
     x = ls_dropout(graph, x, lsi_real(model, DROPOUT));
+    stream s = {x, NULL};
     for (size_t i = 0; i < lsi_whole(model, LAYERS); i++) {
         ls_scope_push(graph, "h.%zu", i);
         if (again)
             ls_checkpoint_begin(graph);
-        x = add_block(model, graph, x);
+        add_block(model, graph, &s);
         if (again)
             ls_checkpoint_end(graph);
         ls_scope_pop(graph);
     }
-    ls_name(graph, "ln_f");
-    x = ls_layer_norm(graph, x);
+    x = norm(graph, &s, "ln_f");
     ls_scope_pop(graph);
 
     ls_linear_config head = LS_LINEAR_CONFIG_INIT;

@@ -37,22 +37,26 @@ static float *begin_forward(const ls_op_call *call)
     return out;
 }
 
-/* NaN into the gradient that nobody needs any more, unless somebody got its memory. */
-static ls_status end_backward(const ls_op_call *call)
+/* NaN into a gradient that nobody needs any more, unless somebody got its memory. */
+static void poison(const ls_op_call *call, const ls_view *gradient)
 {
-    t_backwards++;
-    float *dout = call->dout.data;
+    float *values = gradient->data;
     int place = -1;
-    for (int i = 0; dout && i < call->inputs; i++)
-        if (call->din[i].data == (void *)dout) {
+    for (int i = 0; values && i < call->inputs; i++)
+        if (call->din[i].data == (void *)values) {
             assert_int_equal(place, -1);
             assert_int_equal(call->add_in[i], 0);
             place = i;
         }
-    if (place >= 0)
-        return LS_OK;
-    for (size_t i = 0; dout && i < call->dout.count; i++)
-        dout[i] = NAN;
+    for (size_t i = 0; values && place < 0 && i < gradient->count; i++)
+        values[i] = NAN;
+}
+
+static ls_status end_backward(const ls_op_call *call)
+{
+    t_backwards++;
+    poison(call, &call->dout);
+    poison(call, &call->dsecond);
     return LS_OK;
 }
 
@@ -342,6 +346,40 @@ static ls_status square_backward(const ls_op_call *call)
     return end_backward(call);
 }
 
+static ls_status pair_infer(const ls_op_call *call, ls_op_shape *shape)
+{
+    shape->in_place = 1;
+    return same_shape(call, shape);
+}
+
+static ls_status pair_forward(const ls_op_call *call)
+{
+    float *y = begin_forward(call), *s = call->second.data;
+    for (int i = 0; i < 2; i++) /* no output in the place of an input, nor of the other */
+        assert_true(call->in[i].data != (void *)y && call->in[i].data != (void *)s);
+    assert_true(y != s && call->second.dims[0] == call->samples);
+    for (size_t i = 0; i < call->second.count; i++)
+        s[i] = NAN;
+    for (size_t i = 0; i < call->second.count; i++) {
+        s[i] = (in(call, 0)[i] + in(call, 1)[i]) / 2;
+        y[i] = s[i] * s[i] / 2;
+    }
+    return LS_OK;
+}
+
+static ls_status pair_backward(const ls_op_call *call)
+{
+    const float *s = call->second.data, *dy = call->dout.data, *ds = call->dsecond.data;
+    assert_true(dy || ds);
+    for (size_t i = 0; i < call->second.count; i++) {
+        const float half = ((ds ? ds[i] : 0) + (dy ? dy[i] * s[i] : 0)) / 2;
+        for (int k = 0; k < 2; k++)
+            if (call->din[k].data)
+                give((float *)call->din[k].data + i, half, call->add_in[k]);
+    }
+    return end_backward(call);
+}
+
 static float noise_of(const ls_op_call *call, size_t i)
 {
     const uint64_t position = call->first_position + i / (call->out.count / call->samples);
@@ -385,6 +423,9 @@ static ls_status reshape_infer(const ls_op_call *call, ls_op_shape *shape)
 
 static const ls_op_kind square = {sizeof square, "square",       0,
                                   square_infer,  square_forward, square_backward};
+static const ls_op_kind pair = {
+    sizeof pair, "pair",       LS_OP_SECOND | LS_OP_KEEP_SECOND | LS_OP_IN_PLACE,
+    pair_infer,  pair_forward, pair_backward};
 static const ls_op_kind noise = {sizeof noise, "noise",       LS_OP_IN_PLACE,
                                  same_shape,   noise_forward, noise_backward};
 static const ls_op_kind reshape = {sizeof reshape, "reshape", LS_OP_VIEW,
@@ -393,6 +434,13 @@ static const ls_op_kind reshape = {sizeof reshape, "reshape", LS_OP_VIEW,
 ls_tensor *t_square(ls_graph *g, ls_tensor *x)
 {
     return ls_op_add(g, &square, NULL, 0, 1, &x, 0, NULL);
+}
+
+ls_tensor *t_pair(ls_graph *g, ls_tensor *a, ls_tensor *b, ls_tensor **second)
+{
+    ls_tensor *inputs[2] = {a, b}, *first = ls_op_add(g, &pair, NULL, 0, 2, inputs, 0, NULL);
+    *second = ls_op_second(first);
+    return first;
 }
 
 ls_tensor *t_noise(ls_graph *g, ls_tensor *x)

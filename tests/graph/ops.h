@@ -50,6 +50,8 @@ ls_tensor *t_relu(ls_graph *g, ls_tensor *x);
 ls_tensor *t_scale(ls_graph *g, ls_tensor *x, float c);
 /* x^2 / 2; keeps a copy of x in its kept bytes, and a word that must come back. */
 ls_tensor *t_square(ls_graph *g, ls_tensor *x);
+/* Two outputs: *second = (a + b) / 2, which is kept, and half its square. */
+ls_tensor *t_pair(ls_graph *g, ls_tensor *a, ls_tensor *b, ls_tensor **second);
 /* x times 0 or 2, by step, position and node: a dropout. */
 ls_tensor *t_noise(ls_graph *g, ls_tensor *x);
 /* Another shape of the same elements. */

@@ -142,6 +142,11 @@ static void refuse(ls_op_kind op, const ls_op_shape *shape, const char *expected
 static void test_bad_operations(void **state)
 {
     (void)state;
+    ls_op_kind seconds[2] = {{.flags = LS_OP_VIEW | LS_OP_SECOND},
+                             {.flags = LS_OP_LOSS | LS_OP_SECOND}};
+    for (int i = 0; i < 2; i++)
+        refuse(seconds[i], &(ls_op_shape){.ndim = 1, .dims = {1}},
+               "node 'odd1' (odd): a view or a loss has one output");
     ls_op_kind op = {0}, view = {.flags = LS_OP_VIEW}, loss = {.flags = LS_OP_LOSS};
     refuse(op, NULL, "node 'odd1' (odd): the shape of its output cannot be told");
     refuse(op, &(ls_op_shape){.ndim = 7},

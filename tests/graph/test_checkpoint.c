@@ -94,6 +94,23 @@ static void test_what_runs_again(void **state)
     ls_graph_destroy(g);
 }
 
+/* What backward reads of a node's own is its second output: kept by somebody outside, or not. */
+static void test_two_outputs(void **state)
+{
+    (void)state;
+    for (int kept = 0; kept < 2; kept++) {
+        ls_graph *g = t_graph(2);
+        ls_tensor *x = t_affine(g, t_input(g, 3)), *second;
+        ls_checkpoint_begin(g);
+        ls_tensor *first = t_pair(g, x, x, &second);
+        ls_checkpoint_end(g);
+        first = t_add(g, first, kept ? t_affine(g, second) : t_scale(g, second, 2));
+        OK(ls_graph_compile(g, t_loss(g, first), NULL));
+        assert_int_equal(runs_again(g, "pair1"), !kept);
+        ls_graph_destroy(g);
+    }
+}
+
 /* The loss may stand inside of a segment, and a segment may have no gradient at all. */
 static void test_edges(void **state)
 {
@@ -128,6 +145,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_same_bits),
         cmocka_unit_test(test_what_runs_again),
+        cmocka_unit_test(test_two_outputs),
         cmocka_unit_test(test_edges),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

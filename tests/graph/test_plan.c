@@ -115,8 +115,8 @@ static ls_tensor *pick(dice *d, ls_tensor **made, int count)
 static ls_tensor *random_node(ls_graph *g, dice *d, ls_tensor **made, int count)
 {
     static const size_t flat[] = {BATCH, WIDTH}, cube[] = {BATCH, 2, WIDTH / 2};
-    ls_tensor *x = pick(d, made, count);
-    switch (below(d, 12)) {
+    ls_tensor *x = pick(d, made, count), *second;
+    switch (below(d, 14)) {
     case 0: return t_affine(g, t_reshape(g, x, 2, flat));
     case 1: return t_w ? t_affine_tied(g, x, t_w, t_b) : t_affine(g, t_reshape(g, x, 2, flat));
     case 2: return t_add(g, x, pick(d, made, count));
@@ -128,6 +128,10 @@ static ls_tensor *random_node(ls_graph *g, dice *d, ls_tensor **made, int count)
     case 8: return t_reshape(g, x, 3, cube);
     case 9: return t_dense(g, t_reshape(g, x, 2, flat), WIDTH);
     case 10: return t_center(g, t_reshape(g, x, 2, flat));
+    case 11: return t_scale(g, t_pair(g, x, pick(d, made, count), &second), 0.5f);
+    case 12:
+        x = t_pair(g, x, pick(d, made, count), &second);
+        return below(d, 3) ? t_add(g, second, t_scale(g, x, 0.3f)) : second;
     default: return below(d, 4) ? t_relu(g, x) : t_stop(g, x);
     }
 }

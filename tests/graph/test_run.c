@@ -17,6 +17,9 @@ static ls_graph *everything(ls_tensor **ids)
     ls_checkpoint_begin(g);
     x = t_center(g, t_noise(g, t_square(g, t_affine_tied(g, x, w, b))));
     ls_checkpoint_end(g);
+    ls_tensor *sum;
+    x = t_pair(g, x, t_scale(g, x, 0.5f), &sum);
+    x = t_add(g, x, sum);
     x = t_reshape(g, x, 3, (size_t[]){4, 2, 4});
     x = t_reshape(g, t_relu(g, x), 2, (size_t[]){4, 8});
     x = t_dense(g, x, 5);
@@ -173,6 +176,17 @@ static void test_not_a_number(void **state)
         input[i] = 1;
     assert_true(t_step(g) == loss); /* and all is well again */
     ls_graph_destroy(g);
+
+    g = t_graph(2); /* of two outputs the second is looked at, too */
+    ls_tensor *a = t_affine(g, t_input(g, 3)), *sum;
+    t_pair(g, a, a, &sum);
+    OK(ls_graph_compile(g, t_loss(g, sum), sum));
+    t_fill_all(g, 3);
+    ((float *)ls_input_data(g, g->inputs[0]))[1] = 0;
+    params = ls_graph_params(g);
+    params[g->params[1]->offset + 1] = 3e38f; /* the bias */
+    assert_bad(g, "element 1 of the second output of node 'pair1' (pair)");
+    ls_graph_destroy(g);
 }
 
 /* Finite values, infinite sum. */
@@ -301,14 +315,42 @@ static void test_in_place(void **state)
     ls_graph_destroy(g);
 }
 
+/* Two outputs: one gradient in the place of the second's, and none for who is not wanted. */
+static void test_two_outputs(void **state)
+{
+    (void)state;
+    for (int used = 1; used <= 3; used++) { /* bit 0: the first, bit 1: the second */
+        ls_graph *g = t_graph(16);
+        ls_tensor *x = t_affine(g, t_input(g, 16)), *z = t_affine(g, x), *second;
+        ls_tensor *first = t_pair(g, z, x, &second);
+        assert_ptr_equal(ls_op_second(first), second);
+        assert_null(ls_op_second(x));
+        assert_null(ls_op_second(g->inputs[0]));
+        assert_null(ls_op_second(NULL));
+        ls_tensor *y = used == 3 ? t_mul(g, first, second) : used == 2 ? second : first;
+        ls_tensor *noise = t_noise(g, y); /* its number counts both outputs */
+        OK(ls_graph_compile(g, t_loss(g, noise), y));
+        assert_int_equal(CALL(noise)->node, used == 3 ? 5 : 4);
+        assert_int_equal(CALL(first)->dout.data != NULL, used & 1);
+        assert_int_equal(CALL(first)->dsecond.data != NULL, used >> 1);
+        if (used & 2)
+            assert_ptr_equal(CALL(first)->din[1].data, CALL(first)->dsecond.data);
+        assert_ptr_not_equal(CALL(first)->din[0].data, CALL(first)->din[1].data);
+        assert_ptr_equal(ls_output_data(g), used == 3   ? CALL(y)->out.data
+                                            : used == 2 ? CALL(first)->second.data
+                                                        : CALL(first)->out.data);
+        ls_graph_destroy(g);
+    }
+}
+
 int main(void)
 {
     setenv("LOCKSTEP_LOG", "error", 1); /* parameters that are not used */
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_no_allocation),   cmocka_unit_test(test_repeat),
-        cmocka_unit_test(test_counters),        cmocka_unit_test(test_not_a_number),
-        cmocka_unit_test(test_errors_in_a_run), cmocka_unit_test(test_profile),
-        cmocka_unit_test(test_in_place),
+        cmocka_unit_test(test_two_outputs),  cmocka_unit_test(test_no_allocation),
+        cmocka_unit_test(test_repeat),       cmocka_unit_test(test_counters),
+        cmocka_unit_test(test_not_a_number), cmocka_unit_test(test_errors_in_a_run),
+        cmocka_unit_test(test_profile),      cmocka_unit_test(test_in_place),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -120,6 +120,26 @@ static ls_tensor *conv_large(bench *b)
                     (ls_conv2d_config){.out = 4, .kernel = 7, .stride = 2, .padding = 3});
 }
 
+/* 3 x 3 with stride 1 and channels in sixteens, which `cpu` makes of fewer products: images of odd
+ * and even sides, with less border than the kernel has, and smaller than two tiles. */
+static ls_tensor *conv_few(bench *b)
+{
+    return convolve(b, DIMS(5, 7, 16), (ls_conv2d_config){.out = 16, .kernel = 3, .padding = 1});
+}
+static ls_tensor *conv_few_bare(bench *b)
+{
+    return convolve(b, DIMS(5, 6, 16), (ls_conv2d_config){.out = 32, .kernel = 3, .bias = 1});
+}
+static ls_tensor *conv_few_wide(bench *b)
+{
+    return convolve(b, DIMS(4, 3, 32),
+                    (ls_conv2d_config){.out = 16, .kernel = 3, .padding = 2, .bias = 1});
+}
+static ls_tensor *conv_few_small(bench *b)
+{
+    return convolve(b, DIMS(1, 2, 16), (ls_conv2d_config){.out = 16, .kernel = 3, .padding = 1});
+}
+
 static ls_tensor *max_pool(bench *b)
 {
     return ls_max_pool(b->graph, leaf(b, 3, DIMS(7, 5, 3)), 3, 2, 1);
@@ -162,6 +182,47 @@ static ls_tensor *layer_norm(bench *b)
 static ls_tensor *rms_norm(bench *b)
 {
     return ls_rms_norm(b->graph, leaf(b, 1, DIMS(13)));
+}
+
+/* The norm of a sum: read alone, with the sum, the sum alone, of a value and itself, and with a
+ * gradient that one operand has already. */
+static ls_tensor *add_layer_norm(bench *b)
+{
+    ls_tensor *x = leaf(b, 2, DIMS(3, 19));
+    return ls_add_layer_norm(b->graph, x, leaf(b, 2, DIMS(3, 19)), NULL);
+}
+static ls_tensor *add_layer_norm_both(bench *b)
+{
+    ls_tensor *x = leaf(b, 2, DIMS(3, 7)), *r = leaf(b, 2, DIMS(3, 7)), *sum;
+    ls_tensor *y = ls_add_layer_norm(b->graph, x, r, &sum);
+    return ls_mul(b->graph, y, sum);
+}
+static ls_tensor *add_layer_norm_sum(bench *b)
+{
+    ls_tensor *x = leaf(b, 1, DIMS(17)), *r = leaf(b, 1, DIMS(17)), *sum;
+    ls_add_layer_norm(b->graph, x, r, &sum);
+    return ls_activate(b->graph, sum, LS_TANH);
+}
+static ls_tensor *add_layer_norm_self(bench *b)
+{
+    ls_tensor *x = leaf(b, 1, DIMS(5));
+    return ls_add_layer_norm(b->graph, x, x, NULL);
+}
+static ls_tensor *add_layer_norm_mixed(bench *b)
+{
+    ls_tensor *x = leaf(b, 2, DIMS(3, 5)), *r = leaf(b, 2, DIMS(3, 5));
+    return ls_mul(b->graph, ls_add_layer_norm(b->graph, x, r, NULL), x);
+}
+static ls_tensor *add_rms_norm(bench *b)
+{
+    ls_tensor *x = leaf(b, 1, DIMS(13));
+    return ls_add_rms_norm(b->graph, x, leaf(b, 1, DIMS(13)), NULL);
+}
+static ls_tensor *add_rms_norm_both(bench *b)
+{
+    ls_tensor *x = leaf(b, 2, DIMS(2, 16)), *r = leaf(b, 2, DIMS(2, 16)), *sum;
+    ls_tensor *y = ls_add_rms_norm(b->graph, x, r, &sum);
+    return ls_add(b->graph, sum, ls_activate(b->graph, y, LS_TANH));
 }
 
 static ls_tensor *embedding(bench *b)
@@ -352,6 +413,17 @@ static ls_tensor *chain_linear(bench *b)
     config.residual = x;
     return after(b, ls_linear_with(b->graph, ls_activate(b->graph, x, LS_TANH), &config));
 }
+/* As in a transformer: what a layer gives is added by the norm of the next. */
+static ls_tensor *chain_add_norm(bench *b)
+{
+    ls_tensor *x = leaf(b, 1, DIMS(6));
+    for (int i = 0; i < 3; i++) {
+        ls_tensor *more = ls_activate(b->graph, ls_linear(b->graph, x, 6), LS_TANH);
+        ls_tensor *y = ls_add_layer_norm(b->graph, more, x, &x);
+        x = ls_add(b->graph, x, ls_linear(b->graph, y, 6));
+    }
+    return x;
+}
 static ls_tensor *chain_batch_norm(bench *b)
 {
     ls_tensor *x = leaf(b, 1, DIMS(6));
@@ -383,6 +455,10 @@ const layer_case layer_cases[] = {
     CASE(conv_groups, 2, 0, 0, 0),
     CASE(conv_one, 3, 0, 0, 0),
     CASE(conv_large, 2, 0, 0, 0),
+    CASE(conv_few, 3, 0, 0, 4),
+    CASE(conv_few_bare, 3, 0, 0, 4),
+    CASE(conv_few_wide, 3, 0, 0, 4),
+    CASE(conv_few_small, 5, 0, 0, 4),
     CASE(max_pool, 2, 0, 0, 0),
     CASE(max_pool_apart, 2, 0, 0, 0),
     CASE(avg_pool, 2, 0, 0, 0),
@@ -393,6 +469,13 @@ const layer_case layer_cases[] = {
     CASE(batch_norm_residual_relu, 3, 0, 1, 4),
     CASE(layer_norm, 3, 0, 0, 2),
     CASE(rms_norm, 3, 0, 0, 2),
+    CASE(add_layer_norm, 3, 0, 0, 2),
+    CASE(add_layer_norm_both, 3, 0, 0, 4),
+    CASE(add_layer_norm_sum, 3, 0, 0, 0),
+    CASE(add_layer_norm_self, 3, 0, 0, 4),
+    CASE(add_layer_norm_mixed, 3, 0, 0, 2),
+    CASE(add_rms_norm, 3, 0, 0, 2),
+    CASE(add_rms_norm_both, 3, 0, 0, 2),
     CASE(embedding, 3, 0, 0, 0),
     CASE(positions, 3, 0, 0, 0),
     CASE(bag, 3, 0, 0, 0),
@@ -430,6 +513,7 @@ const layer_case layer_cases[] = {
     CASE(mse_target, 3, 1, 0, 0),
     CASE(block, 2, 0, 0, 4),
     CASE(chain_linear, 3, 0, 0, 4),
+    CASE(chain_add_norm, 3, 0, 0, 8),
     CASE(chain_batch_norm, 5, 0, 1, 8),
 };
 const int layer_case_count = sizeof layer_cases / sizeof *layer_cases;

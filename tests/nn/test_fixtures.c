@@ -166,6 +166,24 @@ static ls_tensor *rms_norm(replay *r)
     return ls_rms_norm(r->b.graph, operand(r, 0));
 }
 
+/* Sum and norm, side by side. */
+static ls_tensor *norm_of_sum(replay *r, int rms)
+{
+    ls_tensor *residual = operand(r, 1), *x = operand(r, 0), *both[2];
+    both[1] = (rms ? ls_add_rms_norm : ls_add_layer_norm)(r->b.graph, x, residual, &both[0]);
+    return ls_concat(r->b.graph, 2, both);
+}
+
+static ls_tensor *add_layer_norm(replay *r)
+{
+    return norm_of_sum(r, 0);
+}
+
+static ls_tensor *add_rms_norm(replay *r)
+{
+    return norm_of_sum(r, 1);
+}
+
 static ls_tensor *activate(replay *r)
 {
     return ls_activate(r->b.graph, operand(r, 0), (ls_activation)whole(r, 0));
@@ -310,6 +328,8 @@ static struct operation {
     {"batch_norm_eval", batch_norm, EVALUATION, 0},
     {"layer_norm", layer_norm, VALUE, 0},
     {"rms_norm", rms_norm, VALUE, 0},
+    {"add_layer_norm", add_layer_norm, VALUE, 0},
+    {"add_rms_norm", add_rms_norm, VALUE, 0},
     {"activate", activate, VALUE, 0},
     {"dropout", dropout, VALUE, 0},
     {"softmax", softmax, VALUE, 0},

@@ -103,6 +103,15 @@ static ls_tensor *norm_flat(ls_graph *g)
 {
     return ls_layer_norm(g, f32(g, 0, NULL));
 }
+static ls_tensor *add_norm_shape(ls_graph *g)
+{
+    return ls_add_layer_norm(g, f32(g, 2, DIMS(2, 3)), f32(g, 2, DIMS(3, 2)), NULL);
+}
+static ls_tensor *add_norm_null(ls_graph *g)
+{
+    ls_tensor *sum, *y = ls_add_rms_norm(g, f32(g, 1, DIMS(3)), NULL, &sum);
+    return sum ? sum : y;
+}
 static ls_tensor *attention_heads(ls_graph *g)
 {
     return ls_attention(g, f32(g, 2, DIMS(5, 3 * 7)), 2, 1, 0);
@@ -192,6 +201,8 @@ static const struct {
     {pool_padding, "'avg_pool1'", "padding of at most half"},
     {bn_residual, "'batch_norm1'", "its residual is (2, 4), its input (2, 3)"},
     {norm_flat, "'layer_norm1'", "it takes at least 2"},
+    {add_norm_shape, "'add_layer_norm1'", "its residual is (2, 3, 2), its input (2, 2, 3)"},
+    {add_norm_null, "'add_rms_norm1'", "input 1 is NULL"},
     {attention_heads, "'attention1'", "a width that 2 heads divide"},
     {attention_dropout, "'attention1'", "its dropout is 1.5, it must be in [0, 1)"},
     {dropout_all, "'dropout1'", "its probability is 1, it must be in [0, 1)"},

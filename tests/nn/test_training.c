@@ -1,5 +1,6 @@
 /* Models as a whole, small: a short training lowers the loss, the same step has the same bits, a
- * sample does not see its neighbours, blocks that are computed again change nothing. */
+ * sample does not see its neighbours, blocks that are computed again change nothing, and after the
+ * first step nothing is allocated. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,7 +10,9 @@
 #include <cmocka.h>
 
 #include <lockstep/nn.h>
+#include <lockstep/optim.h>
 
+#include "../count_allocations.h"
 #include "base/philox.h"
 #include "harness.h"
 
@@ -71,13 +74,13 @@ static size_t count_of(const ls_tensor *tensor, int from)
     return count;
 }
 
-/* The same samples every time: ids in their range, targets of 0 and 1, other values around 0. */
-static void fill(ls_graph *graph)
+/* Samples by their number: ids in their range, targets of 0 and 1, other values around 0. */
+static void fill_with(ls_graph *graph, uint32_t number)
 {
     for (int i = 0; ls_graph_input(graph, i); i++) {
         ls_tensor *input = ls_graph_input(graph, i);
         const size_t count = count_of(input, 0), bound = ls_tensor_bound(input);
-        uint32_t words[4], counter[4] = {0, (uint32_t)i, 0, 0};
+        uint32_t words[4], counter[4] = {0, (uint32_t)i, number, 0};
         const uint32_t key[2] = {1, 2};
         float *values = ls_input_data(graph, input);
         int32_t *ids = ls_input_data(graph, input);
@@ -92,6 +95,12 @@ static void fill(ls_graph *graph)
                 values[k] = 2 * lsi_philox_uniform(words[0]) - 1;
         }
     }
+}
+
+/* The same every time. */
+static void fill(ls_graph *graph)
+{
+    fill_with(graph, 0);
 }
 
 static ls_run_result run(ls_graph *graph, uint64_t step, int backward)
@@ -283,6 +292,101 @@ static void test_cpu_equals_ref(void **state)
     }
 }
 
+/* ---- memory --------------------------------------------------------------------------------- */
+
+#define PARAMS_MAX 128
+
+static ls_optimizer *make_optimizer(ls_graph *graph, const char *name, ls_param_info *params)
+{
+    ls_optim_config config = LS_OPTIM_CONFIG_INIT;
+    ls_optimizer *optimizer;
+    const int count = ls_graph_param_count(graph);
+    assert_true(count <= PARAMS_MAX);
+    for (int i = 0; i < count; i++)
+        assert_int_equal(ls_graph_param(graph, i, &params[i]), LS_OK);
+    config.name = name;
+    config.lr = 0.001f;
+    config.clip = 1;
+    assert_int_equal(ls_optimizer_create(&config, params, count, ls_graph_param_elements(graph),
+                                         &optimizer),
+                     LS_OK);
+    return optimizer;
+}
+
+/* A whole step on other samples than the one before. Asserts nothing: nor does cmocka allocate. */
+static ls_status whole_step(ls_graph *graph, ls_optimizer *optimizer, const ls_param_info *params,
+                            uint32_t number)
+{
+    ls_run_config config = LS_RUN_CONFIG_INIT;
+    ls_run_result result;
+    ls_status status = LS_OK;
+    config.training = config.backward = 1;
+    config.step = number;
+    config.batch = number % 4 == 3 ? BATCH - 2 : BATCH; /* as at the end of an epoch */
+    fill_with(graph, number);
+    for (int i = 0; i < ls_graph_param_count(graph); i++) {
+        ls_sparse_ids rows;
+        for (int k = 0; params[i].sparse && ls_graph_sparse_ids(graph, i, k, &rows) == LS_OK; k++)
+            status = status ? status
+                            : ls_optimizer_touch(optimizer, ls_graph_params(graph), i, rows.ids,
+                                                 rows.count, rows.stride);
+    }
+    status = status ? status : ls_graph_run(graph, &config, &result);
+    for (int i = 0; status == LS_OK && i < ls_graph_param_count(graph); i++) {
+        ls_sparse_grad sparse;
+        if (params[i].sparse && (status = ls_graph_sparse_grad(graph, i, &sparse)) == LS_OK)
+            status = ls_optimizer_sparse(optimizer, i, &sparse);
+    }
+    status = status ? status
+                    : ls_optimizer_step(optimizer, ls_graph_params(graph), ls_graph_grads(graph),
+                                        (float)(1 / result.count));
+    if (status == LS_OK)
+        ls_graph_observe(graph, ls_graph_observed(graph), 0.1f);
+    return status;
+}
+
+static void check_memory(const family *f, const char *device, const char *optimizer_name)
+{
+    ls_param_info params[PARAMS_MAX];
+    ls_graph *graph = build(f, device, NULL);
+    ls_optimizer *optimizer = make_optimizer(graph, optimizer_name, params);
+    ls_status status = whole_step(graph, optimizer, params, 0);
+    allocations = 0;
+    counting = 1;
+    for (uint32_t number = 1; number < 8 && status == LS_OK; number++)
+        status = whole_step(graph, optimizer, params, number);
+    counting = 0;
+    if (status != LS_OK)
+        fail_msg("%s on %s with %s: %s", f->name, device, optimizer_name, ls_last_error());
+    if (allocations)
+        fail_msg("%s on %s with %s: %d allocations after the first step", f->name, device,
+                 optimizer_name, allocations);
+    ls_optimizer_destroy(optimizer);
+    ls_graph_destroy(graph);
+}
+
+static void test_no_allocation(void **state)
+{
+    (void)state;
+    if (!COUNTS_ALLOCATIONS)
+        skip();
+    allocations = 0;
+    counting = 1;
+    void *volatile memory = malloc(10);
+    counting = 0;
+    free(memory);
+    assert_int_equal(allocations, 1); /* the counter counts */
+    static const char *const optimizers[] = {"sgd", "adamw", "lamb"};
+    static const family wide = {.name = "resnet:20", .settings = {"image=8"}}; /* Winograd */
+    for (size_t o = 0; o < sizeof optimizers / sizeof *optimizers; o++) {
+        for (size_t i = 0; i < FAMILIES; i++) {
+            check_memory(&families[i], "ref", optimizers[o]);
+            check_memory(&families[i], "cpu", optimizers[o]);
+        }
+        check_memory(&wide, "cpu", optimizers[o]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -291,6 +395,7 @@ int main(void)
         cmocka_unit_test(test_a_sample_alone),
         cmocka_unit_test(test_checkpoint_same_bits),
         cmocka_unit_test(test_cpu_equals_ref),
+        cmocka_unit_test(test_no_allocation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
