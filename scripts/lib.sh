@@ -7,7 +7,7 @@ BUILD_PACKAGES=(gcc g++ meson ninja-build pkg-config libssl-dev zlib1g-dev libja
     libcurl4-openssl-dev libcmocka-dev)
 # shellcheck disable=SC2034
 TEST_PACKAGES=(python3 python3-pytest clang-format clang libclang-rt-14-dev iproute2 procps
-    util-linux etcd-server)
+    util-linux etcd-server groff-base)
 
 log() { printf '%s\n' "$*"; }
 warn() { printf 'warning: %s\n' "$*" >&2; }

@@ -12,12 +12,17 @@
 
 #define NAME_MAX_LENGTH 256
 
+const char *fixtures_path(const char *name)
+{
+    static char path[1024];
+    snprintf(path, sizeof path, "%s/%s.safetensors", FIXTURES, name);
+    return path;
+}
+
 lsi_st_file *fixtures_open(const char *name)
 {
-    char path[1024];
     lsi_st_file *file;
-    snprintf(path, sizeof path, "%s/%s.safetensors", FIXTURES, name);
-    if (lsi_st_open(path, &file) != LS_OK)
+    if (lsi_st_open(fixtures_path(name), &file) != LS_OK)
         fail_msg("%s", ls_last_error());
     return file;
 }

@@ -9,7 +9,9 @@
 
 /* Everything here fails the test when it cannot do what it says. */
 
-/* tests/fixtures/NAME.safetensors; to be closed by lsi_st_close. */
+/* The path of tests/fixtures/NAME.safetensors, until the next call. */
+const char *fixtures_path(const char *name);
+/* That file; to be closed by lsi_st_close. */
 lsi_st_file *fixtures_open(const char *name);
 
 /* The array of this name; NULL when there is none (find), or a failure (need). */
