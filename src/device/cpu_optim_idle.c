@@ -10,14 +10,20 @@
  *    depends on the step's number. A moment may be zero afterwards: such a row does not move any
  *    more, and a row that nobody has used for long costs next to nothing.
  * 3. The steps of one element are a chain, for sgd of one multiply-add (4 cycles) or with decay of
- *    three; a processor can do eight in that time. So sgd takes four rows at once, the longest idle
- *    first, the others joining as their first missed step comes. Adam's square root and division
+ *    three; a processor can do eight in that time. So sgd takes several rows at once, the longest
+ *    idle first, the others joining as their first missed step comes. Adam's square root and division
  *    keep the processor busy with one row: about 35 cycles a step.
  */
 #include "device/cpu.h"
 #include "device/vec_optim.h"
 
-enum { GROUP = 4 };
+/* Rows at once: their moments and weights in registers, and the constants too. */
+#if defined(LSI_VEC_AVX2)
+#define GROUP 2
+#else
+#define GROUP 4
+#endif
+#define LONG 32 /* missed steps, from which on it pays to look for a moment of zero */
 
 /* How many of `left` steps, ending with step `last`, there are up to one that settles; *settles
  * when it is among them. */
@@ -73,9 +79,11 @@ LSI_VEC void sgd_steps(const lsi_sgd *p, int has_m, const part *parts, const flo
         some = some < until ? some : until;
         switch (active) {
         case 1: sgd_together(1, &plain, has_m, lr, some, m, w); break;
+#if GROUP > 2
         case 2: sgd_together(2, &plain, has_m, lr, some, m, w); break;
         case 3: sgd_together(3, &plain, has_m, lr, some, m, w); break;
-        default: sgd_together(4, &plain, has_m, lr, some, m, w); break;
+#endif
+        default: sgd_together(GROUP, &plain, has_m, lr, some, m, w); break;
         }
         for (int j = 0; settles && has_m && j < active; j++)
             m[j] = v16_settle(m[j]);
@@ -117,7 +125,7 @@ LSI_VEC int sgd_rests(const lsi_sgd *p, const part *one, float *m)
         return one->steps == 0;
     if (!m)
         return 1;
-    if (!is_zero(v16_get(m + one->at, one->n)))
+    if (one->steps < LONG || !is_zero(v16_get(m + one->at, one->n)))
         return 0;
     v16_store_n(m + one->at, v16_zero(), one->n);
     return 1;

@@ -19,8 +19,8 @@
 #include "base/status.h"
 #include "optim/optimizer.h"
 
-#define BATCH 64 /* rows that go to the kernel together */
-#define AHEAD 16 /* rows whose stamps are asked for early */
+#define BATCH 8  /* rows that go to the kernel together */
+#define AHEAD 16 /* rows that are asked for early */
 
 void lsi_history_keep(ls_optimizer *o)
 {
@@ -32,8 +32,7 @@ void lsi_history_keep(ls_optimizer *o)
     h->adam[i] = h->adam[i + LSI_RATES] = lsi_adam_rate_at(&o->adam);
 }
 
-/* Rows of a parameter on their way to step number `last`. Their memory is asked for when they are
- * added and has arrived when the kernel runs. */
+/* Rows of a parameter on their way to step number `last`. */
 typedef struct batch {
     ls_optimizer *o;
     const lsi_optim_param *param;
@@ -50,14 +49,27 @@ static ls_status run(batch *b)
     return count ? b->o->ops->idle(b->o, b->param, count, b->row, b->last, b->params) : LS_OK;
 }
 
+/* Asks for a row that is added soon: tables are larger than the caches. One of those to come at a
+ * time: the processor drops requests when too many are under way. Always in line: the compiler
+ * takes a function that only asks for one without effect, and leaves it out. */
+static inline __attribute__((always_inline)) void expect(const batch *b, size_t row)
+{
+    const ls_optimizer *o = b->o;
+    if (row >= b->param->rows)
+        return;
+    const size_t at = b->param->offset + row * b->param->width;
+    if (b->param->lazy)
+        __builtin_prefetch(&o->stamps[b->param->first_stamp + row], 1);
+    __builtin_prefetch(b->params + at, 1);
+    for (int a = 0; a < o->arrays; a++)
+        __builtin_prefetch(o->array[a] + at, 1);
+}
+
 /* The stamp is set at once: a row that is named twice is added once. */
 static ls_status add(batch *b, size_t row)
 {
     ls_optimizer *o = b->o;
     const size_t at = b->param->offset + row * b->param->width;
-    __builtin_prefetch(b->params + at, 1);
-    for (int a = 0; a < o->arrays; a++)
-        __builtin_prefetch(o->array[a] + at, 1);
     uint32_t *stamp = &o->stamps[b->param->first_stamp + row];
     const uint32_t missed = (uint32_t)b->last - *stamp;
     if (missed == 0)
@@ -90,12 +102,12 @@ ls_status ls_optimizer_touch(ls_optimizer *o, float *params, int index, const in
         return LS_OK;
     batch b = {.o = o, .param = param, .params = params, .last = o->step};
     ls_status status = LS_OK;
+    for (size_t i = 0; i < n && i < AHEAD; i++)
+        expect(&b, (size_t)ids[i * stride]);
     for (size_t i = 0; status == LS_OK && i < n; i++) {
         const int32_t id = ids[i * stride];
-        if (i + AHEAD < n) {
-            const size_t next = (size_t)ids[(i + AHEAD) * stride];
-            __builtin_prefetch(&o->stamps[param->first_stamp + (next < param->rows ? next : 0)], 1);
-        }
+        if (i + AHEAD < n)
+            expect(&b, (size_t)ids[(i + AHEAD) * stride]);
         if (id < 0 || (size_t)id >= param->rows)
             status =
                 lsi_fail(LS_ERR_INVALID, NULL, "optimizer", "parameter %s has no row %ld of %zu",
@@ -148,14 +160,17 @@ ls_status lsi_lazy_update(ls_optimizer *o, const lsi_optim_param *param, size_t 
     const size_t first = (from - param->offset + width - 1) / width;
     const size_t last = (to - param->offset + width - 1) / width;
     const size_t begin = lsi_rows_find(grad, first), end = lsi_rows_find(grad, last);
-    if (param->lazy) { /* as a rule they have been touched: it only gets them nearer */
-        batch b = {.o = o, .param = param, .params = params, .last = o->step};
-        for (size_t i = begin; i < end; i++)
-            LSI_TRY(add(&b, (size_t)grad->ids[i]));
-        LSI_TRY(run(&b));
-    }
+    batch b = {.o = o, .param = param, .params = params, .last = o->step};
+    for (size_t i = begin; i < end && i < begin + AHEAD; i++)
+        expect(&b, (size_t)grad->ids[i]);
     for (size_t i = begin; i < end; i++) {
         const size_t row = (size_t)grad->ids[i], at = param->offset + row * width;
+        if (i + AHEAD < end)
+            expect(&b, (size_t)grad->ids[i + AHEAD]);
+        if (param->lazy) { /* as a rule it has been touched */
+            LSI_TRY(add(&b, row));
+            LSI_TRY(run(&b));
+        }
         LSI_TRY(o->ops->update(o, param, at, width, grad->values + i * width, params + at));
         if (param->lazy)
             o->stamps[param->first_stamp + row] = (uint32_t)(o->step + 1);
