@@ -96,17 +96,6 @@ static char *post_buffers(ls_comm *comm, const lsi_call *c, uint64_t seq, lsi_sl
     return box;
 }
 
-/* Get hold of the lines that the next operation will write, while this one waits. */
-static void prepare_next(const lsi_board *b, uint64_t seq, size_t box_bytes)
-{
-    if (b->members == 2)
-        return; /* they are ours */
-    __builtin_prefetch(lsi_board_slot(b, seq + 1, b->self), 1);
-    char *box = lsi_board_box(b, seq + 1, b->self, (uint32_t)((seq + 1) % LSI_BOARD_WARM));
-    for (size_t at = 0; at < box_bytes; at += 64)
-        __builtin_prefetch(box + at, 1);
-}
-
 void lsi_board_post(ls_comm *comm, const lsi_call *c, uint64_t seq)
 {
     const lsi_board *b = &comm->board;
@@ -126,7 +115,6 @@ void lsi_board_post(ls_comm *comm, const lsi_call *c, uint64_t seq)
         lsi_board_hand_over(slot->data + LSI_BOARD_LINE);
     for (size_t at = 0; box && at < own; at += 64)
         lsi_board_hand_over(box + at);
-    prepare_next(b, seq, box && most <= LSI_BOARD_SMALL ? most : 0);
 }
 
 void lsi_board_publish(ls_request *r, lsi_phase phase)
