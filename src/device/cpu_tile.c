@@ -3,7 +3,11 @@
 #include "device/vec_transpose.h"
 
 /* B comes from the second cache: it is asked for this many rows early. */
+#if defined(LSI_VEC_AVX2)
+#define AHEAD 28
+#else
 #define AHEAD 12
+#endif
 #define AHEAD_KEEPS 28
 #define LANES_OF_A_LINE (64 / (LANES * (int)sizeof(float)))
 
