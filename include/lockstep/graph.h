@@ -134,10 +134,12 @@ typedef struct ls_run_config {
     int accumulate;          /* add to the gradients instead of writing them */
     uint64_t step;           /* counters of dropout: the step, */
     uint64_t first_position; /* and the place of sample 0 in the global batch */
+    int same_weights; /* no parameter has changed since this graph's last run: what was made of them
+                         then may serve again */
 } ls_run_config;
 #define LS_RUN_CONFIG_INIT                                                                         \
     {                                                                                              \
-        sizeof(ls_run_config), 0, 0, 0, 0, 0, 0                                                    \
+        sizeof(ls_run_config), 0, 0, 0, 0, 0, 0, 0                                                 \
     }
 
 typedef struct ls_run_result {

@@ -10,7 +10,7 @@
  * 2. A is packed only when reading it in place would be slow: transposed, or with rows so far apart
  *    that they fight for the same cache set.
  * 3. Packing costs little: the first strip packs B on its way, where B lies by rows, and the first
- *    panel packs a strip of A, where A is transposed.
+ *    panel packs a strip of A, where A is transposed. Panels of weights may stay from run to run.
  */
 #include "device/cpu_gemm.h"
 #include "device/cpu_tile.h"
@@ -105,7 +105,7 @@ static void pack_panel(const lsi_gemm *g, const k_block *kb, lsi_tile *t, size_t
 {
     const float *from = g->b + kb->k0 * g->b_row + j * g->b_col;
     if (g->b_col == 1 && t->cols == TILE_COLS) {
-        t->keep_b = g->m > t->rows || g->sums ? packed : NULL;
+        t->keep_b = g->m > t->rows || g->sums || g->panels ? packed : NULL;
         t->b = from;
         t->b_row = g->b_row;
     } else {
@@ -148,6 +148,7 @@ static void strip(const lsi_gemm *g, const k_block *kb, lsi_tile *t, size_t i, s
                   float *packed, float *room)
 {
     const int after = kb->last && (g->bias || g->slope || g->act != LSI_ACT_NONE);
+    const int packs = i == 0 && !g->are_packed;
     const float *from = kb->first ? g->start : g->c;
     t->ld_start = kb->first ? g->ld_start : g->ldc;
     take_a(g, kb, t, i, n, room);
@@ -156,14 +157,14 @@ static void strip(const lsi_gemm *g, const k_block *kb, lsi_tile *t, size_t i, s
         float *panel = packed + j * kb->k;
         t->width = t->b_row = tile_width(n - j);
         t->cols = cols = n - j < t->width ? n - j : t->width;
-        t->more = i == 0 || t->keep_a         ? 0
+        t->more = packs || t->keep_a          ? 0
                   : after && n - j > TOGETHER ? tile_further(TOGETHER)
                                               : tile_further(n - j);
         cols += t->more * TILE_COLS;
         t->b = panel;
         t->c = g->c + i * g->ldc + j0 + j;
         t->start = from ? from + i * t->ld_start + j0 + j : NULL;
-        if (i == 0)
+        if (packs)
             pack_panel(g, kb, t, j0 + j, panel);
         LSI_K(tile)(t);
         if (t->keep_a) {
@@ -195,11 +196,13 @@ static void columns(const lsi_gemm *g, const k_block *kb, size_t j0, size_t n, f
 void LSI_K(gemm)(const lsi_gemm *g, float *scratch)
 {
     for (size_t j = 0; j < g->n; j += NC) {
+        const size_t n = g->n - j < NC ? g->n - j : NC;
         k_block kb = {0, 0, 1, 0};
         do { /* once also for k == 0, which gives the start */
             kb.k = g->k - kb.k0 < KC ? g->k - kb.k0 : KC;
             kb.last = kb.k0 + kb.k == g->k;
-            columns(g, &kb, j, g->n - j < NC ? g->n - j : NC, scratch, scratch + KC * NC);
+            float *to = g->panels ? g->panels + j * g->k + tile_packed(kb.k0, n) : scratch;
+            columns(g, &kb, j, n, to, scratch + KC * NC);
             kb.k0 += kb.k;
             kb.first = 0;
         } while (!kb.last);

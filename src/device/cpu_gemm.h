@@ -28,12 +28,23 @@ typedef struct lsi_gemm {
     const float *bias; /* (n), added; NULL: none */
     float *slope;      /* rows ldc apart: act' of what act is applied to; NULL: none */
     lsi_act act;
+    /* B as panels that stay, of LSI_GEMM_PANELS(k, n) floats; NULL: in scratch memory */
+    float *panels;
+    int are_packed; /* they are there already; else they are written */
     /* and beside it: */
     float *sums;  /* (n): the sums of B's columns, in ascending k; NULL: none */
     int add_sums; /* from their old values */
 } lsi_gemm;
 
+#define LSI_GEMM_PANELS(k, n) ((size_t)(k) * (((size_t)(n) + 15) / 16 * 16))
+
+/* A strip of A and the panel that passes by it share the first cache: 32 KiB where AVX2 is the last
+ * word, 48 KiB as a rule where AVX-512 is. */
+#if defined(LSI_VEC_AVX2)
+#define LSI_GEMM_KC ((size_t)256)
+#else
 #define LSI_GEMM_KC ((size_t)384)
+#endif
 #define LSI_GEMM_NC ((size_t)768)
 /* Floats of scratch that a product needs, whatever its sizes: a block of B, a strip of A. */
 #define LSI_GEMM_SCRATCH (LSI_GEMM_KC * LSI_GEMM_NC + 16 * (LSI_GEMM_KC + 16))

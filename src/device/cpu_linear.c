@@ -1,7 +1,17 @@
-/* Linear layers: y = x w, and its two gradients, each one product of matrices. */
+/* Linear layers: y = x w, and its two gradients, each one product of matrices. The panels of w are
+ * kept from run to run while it stays as it is (lsi_device_keep). */
 #include "base/status.h"
 #include "device/cpu.h"
 #include "device/cpu_gemm.h"
+
+/* With weights as B: the panels that are kept of them, if any are. */
+static void find_panels(lsi_device *device, lsi_kept kind, lsi_gemm *g)
+{
+    void *panels;
+    g->are_packed =
+        lsi_device_keep(device, g->b, kind, LSI_GEMM_PANELS(g->k, g->n) * sizeof(float), &panels);
+    g->panels = panels;
+}
 
 static ls_status run(lsi_device *device, const lsi_gemm *g)
 {
@@ -30,6 +40,7 @@ ls_status LSI_K(linear)(lsi_device *device, const lsi_linear *p, const float *x,
                   .bias = bias,
                   .slope = slope,
                   .act = p->act};
+    find_panels(device, LSI_KEPT_FORWARD, &g);
     return run(device, &g);
 }
 
@@ -49,6 +60,7 @@ ls_status LSI_K(linear_dx)(lsi_device *device, const lsi_linear *p, const float 
                   .ld_start = p->in,
                   .c = dx,
                   .ldc = p->in};
+    find_panels(device, LSI_KEPT_BACKWARD, &g);
     return run(device, &g);
 }
 

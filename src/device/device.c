@@ -70,6 +70,7 @@ void lsi_device_close(lsi_device *device)
     if (!device)
         return;
     device->ops->free(device->scratch);
+    lsi_device_forget(device);
     free(device);
 }
 

@@ -39,11 +39,14 @@ typedef struct lsi_device_ops {
     ls_status (*copy)(void *to, const void *from, size_t bytes);
 } lsi_device_ops;
 
+typedef struct lsi_keeper lsi_keeper;
+
 struct lsi_device {
     const lsi_device_ops *ops;
     const lsi_kernels *k;
     void *scratch;
     size_t scratch_bytes;
+    lsi_keeper *keeper; /* NULL: nothing is kept */
 };
 
 /* Open a device by name (NULL or "": the default). LS_ERR_CONFIG lists the known ones. */
@@ -52,6 +55,16 @@ void lsi_device_close(lsi_device *device);
 
 /* Memory for the duration of one kernel, aligned to 64; the next call may return the same. */
 ls_status lsi_device_scratch(lsi_device *device, size_t bytes, void **out);
+
+/* What kernels make of weights, kept for further runs with the same ones (keep.c). Before a run:
+ * are the weights those of the run before? From the first time that they are on things are kept. */
+void lsi_device_weights(lsi_device *device, int same);
+typedef enum lsi_kept { LSI_KEPT_FORWARD, LSI_KEPT_BACKWARD } lsi_kept;
+/* Room for what a kernel makes of the weights at `of`: 1: *room has it already; 0: the kernel is to
+ * write it there, all of it, or *room is NULL: it is not kept. */
+int lsi_device_keep(lsi_device *device, const void *of, lsi_kept kind, size_t bytes, void **room);
+/* Gives all of it back. */
+void lsi_device_forget(lsi_device *device);
 
 /* For `lockstep info` and the tests: the i-th known device, NULL past the end. */
 const lsi_device_ops *lsi_device_known(int i);

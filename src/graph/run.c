@@ -234,6 +234,7 @@ ls_status ls_graph_forward(ls_graph *graph, const ls_run_config *config, ls_run_
     if (graph->loss && graph->loss_grad != (config->backward != 0))
         patch_loss(graph, config->backward != 0);
 
+    lsi_device_weights(graph->device, config->same_weights);
     graph->next_step = graph->ready = 0;
     graph->run = *config;
     graph->loss_sum = graph->loss_count = 0;

@@ -32,6 +32,7 @@ struct lsi_engine {
     int (*leave)(void *arg);
     void *ask_arg;
     int has_stepped; /* since it was opened */
+    int ran;         /* `graph`, in this step */
     int stop;        /* lsi_engine_ask_stop */
     int change;      /* lsi_engine_ask_change */
     uint64_t steps;
@@ -404,7 +405,7 @@ static ls_status touch(lsi_engine *e, uint64_t samples, lsi_fill_fn fill, void *
 }
 
 /* Forward over a part of a shard, with what it adds to the tail. Backward is to follow. */
-static ls_status forward(const lsi_engine *e, ls_graph *graph, uint64_t position, size_t n,
+static ls_status forward(lsi_engine *e, ls_graph *graph, uint64_t position, size_t n,
                          int accumulate, double *tail)
 {
     ls_run_config config = LS_RUN_CONFIG_INIT;
@@ -412,6 +413,8 @@ static ls_status forward(const lsi_engine *e, ls_graph *graph, uint64_t position
     config.batch = n;
     config.training = config.backward = 1;
     config.accumulate = accumulate;
+    config.same_weights = graph == e->graph && e->ran;
+    e->ran = 1;
     config.step = e->steps;
     config.first_position = position;
     LSI_TRY(ls_graph_forward(graph, &config, &found));
@@ -544,6 +547,7 @@ ls_status lsi_engine_step(lsi_engine *e, uint64_t samples, lsi_fill_fn fill, voi
     if (r->vault)
         LSI_TRY(lsi_handover_weights(r));
     e->bad.param = -1;
+    e->ran = 0;
     lsi_finite_begin();
     if (r->sparse)
         LSI_TRY(touch(e, samples, fill, arg));
