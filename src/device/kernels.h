@@ -254,7 +254,7 @@ struct lsi_kernels {
                                 int32_t *touched, float *values, size_t *count);
 
     /* x (n, h, w, c), y (n, oh, ow, c), arg (as y): place of the largest as h * W + w, first of
-     * equals. Padding never wins. */
+     * equals. Padding never wins; a NaN always does, the last of several (as PyTorch has it). */
     ls_status (*maxpool)(lsi_device *, const lsi_pool *, const float *x, float *y, int32_t *arg);
     ls_status (*maxpool_grad)(lsi_device *, const lsi_pool *, const int32_t *arg, const float *dy,
                               float *dx, int add);
