@@ -180,9 +180,9 @@ static ls_status embed_rows_grad(lsi_device *device, size_t rows, size_t vocab, 
     size_t i = *count, j = rows;
     for (size_t k = total; j > 0; k--) { /* what is left of the old rows is in place then */
         const int32_t id = (int32_t)uses[j - 1].id;
-        const int old = i > 0 && touched[i - 1] >= id, new = i == 0 || touched[i - 1] <= id;
+        const int old = i > 0 && touched[i - 1] >= id, used = i == 0 || touched[i - 1] <= id;
         const size_t end = j;
-        while (new &&j > 0 && (int32_t)uses[j - 1].id == id)
+        while (used && j > 0 && (int32_t)uses[j - 1].id == id)
             j--;
         touched[k - 1] = old ? touched[i - 1] : id;
         V16_FOR_EACH(d, onto_at, end - j, uses + j, dy, d, old ? values + (i - 1) * d : NULL,

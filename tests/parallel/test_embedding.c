@@ -179,8 +179,58 @@ static void test_same_as_dense(void **state)
     }
 }
 
+/* ---- ids that are computed ------------------------------------------------------------------- */
+
+static ls_status copy_infer(const ls_op_call *call, ls_op_shape *shape)
+{
+    (void)call;
+    shape->dtype = LS_I32;
+    return LS_OK;
+}
+
+static ls_status copy_forward(const ls_op_call *call)
+{
+    memcpy(call->out.data, call->in[0].data, call->out.count * sizeof(int32_t));
+    return LS_OK;
+}
+
+static const ls_op_kind copy_op = {sizeof copy_op, "copy", 0, copy_infer, copy_forward, NULL};
+
+/* Rows that nobody knows before a run cannot be brought up to date for it. */
+static void refuse(rank *self)
+{
+    ls_graph_config graph_config = LS_GRAPH_CONFIG_INIT;
+    ls_embedding_config table = LS_EMBEDDING_CONFIG_INIT;
+    ls_optim_config optim = LS_OPTIM_CONFIG_INIT;
+    const lsi_engine_config config = {.shards = 2, .batch = 4, .optimizer = &optim};
+    ls_graph *g;
+    lsi_engine *engine;
+    graph_config.batch = lsi_engine_graph_batch(&config);
+    table.vocab = VOCAB;
+    table.width = CLASSES;
+    table.sparse = 1;
+    OK(self, ls_graph_create(&graph_config, &g));
+    ls_tensor *ids = ls_input(g, "ids", LS_I32, 1, (size_t[]){T});
+    ls_tensor *labels = ls_input(g, "labels", LS_I32, 1, (size_t[]){T});
+    ids = ls_op_add(g, &copy_op, NULL, 0, 1, &ids, 0, NULL);
+    ls_tensor *x = ls_embedding_with(g, ids, &table, NULL);
+    OK(self, ls_graph_compile(g, ls_cross_entropy(g, x, labels, 0, -100), NULL));
+    IS(self, lsi_engine_open(self->comm, g, &config, &engine), LS_ERR_UNSUPPORTED);
+    CHECK(self, strstr(ls_last_error(), "embedding1.weight: its ids are not an input"), "%s",
+          ls_last_error());
+    ls_graph_destroy(g);
+}
+
+static void test_ids_are_inputs(void **state)
+{
+    (void)state;
+    const ranks_layout layout = ranks_shm(2);
+    ranks_run(&layout, refuse, NULL);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_as_dense)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_as_dense),
+                                       cmocka_unit_test(test_ids_are_inputs)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
