@@ -90,7 +90,7 @@ typedef struct ls_param_config {
     ls_init_kind init;
     float init_scale;
     int no_decay; /* no weight decay: biases and norms */
-    int sparse;   /* rows of dimension 0 get gradients one by one: embedding bags */
+    int sparse;   /* rows of dimension 0 get gradients one by one: embeddings */
     int buffer;   /* not trained: running statistics. Kept beside the parameters. */
     ls_layout layout;
 } ls_param_config;
@@ -273,7 +273,8 @@ typedef struct ls_op_call {
     ls_view din[LS_OP_MAX_INPUTS], dparam[LS_OP_MAX_PARAMS], dout, dsecond;
     int add_in[LS_OP_MAX_INPUTS], add_param[LS_OP_MAX_PARAMS];
     /* A sparse param[0] has no dparam: backward writes *sparse_rows ascending ids (room for
-     * sparse_room) and as many rows of values. Never added to: the graph merges. */
+     * sparse_room) and as many rows of values. Never added to: the graph merges. Unless infer asked
+     * for sparse_adds: it then finds *sparse_rows rows there, and adds to them in place. */
     int32_t *sparse_ids;
     float *sparse_values;
     size_t *sparse_rows, sparse_room;
@@ -299,6 +300,7 @@ typedef struct ls_op_shape {
     double flops_per_sample;  /* of forward; backward is taken to be twice that */
     size_t sparse_rows_per_sample; /* most ids that backward gives for a sparse param[0] */
     size_t sparse_first; /* the first id read of a sample of in[0], when not all of them are */
+    int sparse_adds;     /* backward adds to the rows of a sparse param[0] that are there */
 } ls_op_shape;
 
 enum {

@@ -78,10 +78,24 @@ LS_API ls_tensor *ls_add_layer_norm(ls_graph *graph, ls_tensor *x, ls_tensor *re
 LS_API ls_tensor *ls_add_rms_norm(ls_graph *graph, ls_tensor *x, ls_tensor *residual,
                                   ls_tensor **sum);
 
+typedef struct ls_embedding_config {
+    size_t size;
+    size_t vocab, width;
+    float std;  /* of the initial normal distribution; 0: 1 */
+    int sparse; /* gradients of the rows that were used, for large tables: training comes to the
+                   same bits, and no unused row is touched. Such a table cannot be tied. */
+} ls_embedding_config;
+#define LS_EMBEDDING_CONFIG_INIT                                                                   \
+    {                                                                                              \
+        sizeof(ls_embedding_config), 0, 0, 0, 0                                                    \
+    }
+
 /* Ids (…) of LS_I32 -> (…, width). Parameter weight (vocab, width). std of the initial normal
  * distribution: 0 means 1. *table (may be NULL) gets the parameter, for tying. */
 LS_API ls_tensor *ls_embedding(ls_graph *graph, ls_tensor *ids, size_t vocab, size_t width,
                                float std, ls_tensor **table);
+LS_API ls_tensor *ls_embedding_with(ls_graph *graph, ls_tensor *ids,
+                                    const ls_embedding_config *config, ls_tensor **table);
 /* x (t, width) + a learned row for each of t positions. Parameter weight (t, width). */
 LS_API ls_tensor *ls_positions(ls_graph *graph, ls_tensor *x, float std);
 /* Ids (bag) -> (width), the sum over the bag; sparse gradients. Parameter weight (vocab, width),

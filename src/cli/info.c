@@ -87,7 +87,7 @@ static const struct {
     {"LOCKSTEP_TCP_SOCKETS", "2", "connections between two ranks, 1 to 16"},
     {"LOCKSTEP_CHECKSUM", "0", "1: verify the payload of every message"},
     {"LOCKSTEP_CMA", "1", "0: do not read the memory of other ranks"},
-    {"LOCKSTEP_ISA", "the widest", "instruction set of the kernels: plain; avx2, avx512; neon"},
+    {"LOCKSTEP_ISA", "the widest", "of a device's kernels: plain; avx2, avx512; neon"},
     {"LOCKSTEP_HEAP", "all memory", "shared memory for ls_alloc, bytes a rank (sparse): 4G"},
     {"LOCKSTEP_LOG", "warn", "error, warn, info or debug: words on stderr"},
     {"LOCKSTEP_FAULT", "none", "faults to inject, for tests: '0>1 drop=3; *>2 delay=5:200'"},
@@ -480,7 +480,8 @@ static void print_machine(const json_t *info)
            json_integer_value(json_object_get(m, "cores_usable")));
     printf("  %-15s %.1f GiB, %.1f GiB available\n", "memory", gib(m, "memory_bytes"),
            gib(m, "memory_available_bytes"));
-    printf("  %-15s %s in use, of %s\n", "kernels", text_of(kernels, "in_use"),
+    printf("  %-15s %s in use, of %s (the collectives' sums: the widest)\n", "kernels",
+           text_of(kernels, "in_use"),
            join(json_object_get(kernels, "usable"), words, sizeof words));
     printf("\nshared memory\n");
     print_item(json_object_get(shared, "segment"), "segment");

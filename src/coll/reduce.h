@@ -47,7 +47,8 @@ void lsi_reduce_tree(ls_dtype dtype, ls_op op, const void *const *sources, int n
                      void *const *outputs, int m, size_t count);
 
 /* The instruction sets compiled in and usable on this machine, slowest first: levels
- * [0, lsi_reduce_levels()). The functions above use the last one; the tests compare them all. */
+ * [0, lsi_reduce_levels()). The functions above use the last one, whatever LOCKSTEP_ISA says (it
+ * speaks of a device's kernels); the tests compare them all. */
 int lsi_reduce_levels(void);
 const char *lsi_reduce_level_name(int level);
 lsi_reduce_fn lsi_reduce_get_level(int level, ls_dtype dtype, ls_op op);

@@ -4,7 +4,7 @@
  * rows ahead of its use.
  *
  * 1. Gradients of a row of the table are added in the order in which the batch uses it, in f32.
- * 2. The sparse gradient sorts the uses by table row, keeping their order (radix sort, 8 bits a
+ * 2. A sparse gradient sorts the uses by table row, keeping their order (radix sort, 8 bits a
  *    pass, as many passes as the size of the table needs): the work grows with the uses, not with
  *    the table.
  */
@@ -141,6 +141,58 @@ LSI_VEC void uses_at(size_t n_uses, const use *uses, const float *dy, size_t dy_
     v16_put(to + at, sum, n);
 }
 
+/* Rows of the union of touched and the ids of uses. */
+static size_t count_union(size_t m, const int32_t *touched, size_t n, const use *uses)
+{
+    size_t i = 0, rows = 0;
+    for (size_t j = 0; j < n; rows++) {
+        const uint32_t id = uses[j].id;
+        if (i < m && (uint32_t)touched[i] < id) {
+            i++;
+            continue;
+        }
+        i += i < m && (uint32_t)touched[i] == id;
+        while (j < n && uses[j].id == id)
+            j++;
+    }
+    return rows + (m - i);
+}
+
+/* `to` is the sum of `from` (NULL: zeros) and of dy over uses [0, n), all of one id. `to` may be
+ * `from`. */
+LSI_VEC void onto_at(size_t n_uses, const use *uses, const float *dy, size_t d, const float *from,
+                     float *to, size_t at, size_t n)
+{
+    v16 sum = from ? v16_get(from + at, n) : v16_zero();
+    for (size_t i = 0; i < n_uses; i++)
+        sum = v16_add(sum, v16_get(dy + uses[i].row * d + at, n));
+    v16_put(to + at, sum, n);
+}
+
+/* In place, from the end: a row moves only to where all rows have been taken from. */
+static ls_status embed_rows_grad(lsi_device *device, size_t rows, size_t vocab, size_t d,
+                                 const int32_t *ids, const float *dy, int32_t *touched,
+                                 float *values, size_t *count)
+{
+    use *uses;
+    LSI_TRY(sorted_uses(device, rows, 1, vocab, ids, &uses));
+    const size_t total = count_union(*count, touched, rows, uses);
+    size_t i = *count, j = rows;
+    for (size_t k = total; j > 0; k--) { /* what is left of the old rows is in place then */
+        const int32_t id = (int32_t)uses[j - 1].id;
+        const int old = i > 0 && touched[i - 1] >= id, used = i == 0 || touched[i - 1] <= id;
+        const size_t end = j;
+        while (used && j > 0 && (int32_t)uses[j - 1].id == id)
+            j--;
+        touched[k - 1] = old ? touched[i - 1] : id;
+        V16_FOR_EACH(d, onto_at, end - j, uses + j, dy, d, old ? values + (i - 1) * d : NULL,
+                     values + (k - 1) * d);
+        i -= (size_t)old;
+    }
+    *count = total;
+    return LS_OK;
+}
+
 static ls_status embed_bag_grad(lsi_device *device, size_t rows, size_t bag, size_t vocab, size_t d,
                                 const int32_t *ids, const float *dy, size_t dy_stride,
                                 int32_t *touched, float *values, size_t *count)
@@ -163,6 +215,7 @@ void LSI_K(install_embed)(lsi_kernels *kernels)
 {
     kernels->embed = embed;
     kernels->embed_grad = embed_grad;
+    kernels->embed_rows_grad = embed_rows_grad;
     kernels->embed_bag = embed_bag;
     kernels->embed_bag_grad = embed_bag_grad;
 }

@@ -1,7 +1,7 @@
 /* Pooling of images (n, h, w, c): vectors run over channels, windows are clipped to the image.
  *
  * 1. A maximum remembers its place, the first of equals in the order of h, w; comparisons are
- *    exact. A NaN that comes first in its window stays, a later one is passed over.
+ *    exact. A NaN counts as larger than all, the last of several.
  * 2. Sums run over the window (forward) or over the windows that cover a place (gradient) in the
  *    order of h, w; one division by kh kw at the end (a multiplication, with the same result, when
  *    that is a power of two).
@@ -37,6 +37,7 @@ static range windows_over(size_t at, size_t stride, size_t pad, size_t kernel, s
 LSI_VEC void max_at(const lsi_pool *p, range h, range w, const float *image, float *y, int32_t *arg,
                     size_t at, size_t n)
 {
+    const v16 one = v16_set1(1.0f), two = v16_set1(2.0f);
     size_t place = h.from * p->w + w.from;
     v16 best = v16_get(image + place * p->c + at, n);
     w16 where = w16_set1((uint32_t)place);
@@ -44,8 +45,10 @@ LSI_VEC void max_at(const lsi_pool *p, range h, range w, const float *image, flo
         for (size_t j = w.from; j < w.to; j++) {
             place = i * p->w + j;
             const v16 value = v16_get(image + place * p->c + at, n);
-            where = w16_if_gt(value, best, w16_set1((uint32_t)place), where);
-            best = v16_if_gt(value, best, value, best);
+            const w16 here = w16_set1((uint32_t)place);
+            const v16 tame = v16_min(one, v16_abs(value)); /* at most 1, or NaN: not below 2 */
+            where = w16_if_gt(two, tame, w16_if_gt(value, best, here, where), here);
+            best = v16_if_gt(two, tame, v16_if_gt(value, best, value, best), value);
         }
     }
     v16_put(y + at, best, n);

@@ -238,6 +238,12 @@ struct lsi_kernels {
     /* dtable (vocab, d) (+)= rows of dy, in the order of the rows. add == 0 clears it first. */
     ls_status (*embed_grad)(lsi_device *, size_t rows, size_t vocab, size_t d, const int32_t *ids,
                             const float *dy, float *dtable, int add);
+    /* The same by the rows that were used: ids ascending in touched, their sums in values (…, d);
+     * *count of them. It finds *count rows there already, which are added to and stay; there is
+     * room for `rows` more. The bits of every row are those of embed_grad. */
+    ls_status (*embed_rows_grad)(lsi_device *, size_t rows, size_t vocab, size_t d,
+                                 const int32_t *ids, const float *dy, int32_t *touched,
+                                 float *values, size_t *count);
     /* y (rows, d) = sum over the bag of table at ids (rows, bag). y's rows are y_stride apart. */
     ls_status (*embed_bag)(lsi_device *, size_t rows, size_t bag, size_t d, const int32_t *ids,
                            const float *table, float *y, size_t y_stride);
@@ -248,7 +254,7 @@ struct lsi_kernels {
                                 int32_t *touched, float *values, size_t *count);
 
     /* x (n, h, w, c), y (n, oh, ow, c), arg (as y): place of the largest as h * W + w, first of
-     * equals. Padding never wins. */
+     * equals. Padding never wins; a NaN always does, the last of several (as PyTorch has it). */
     ls_status (*maxpool)(lsi_device *, const lsi_pool *, const float *x, float *y, int32_t *arg);
     ls_status (*maxpool_grad)(lsi_device *, const lsi_pool *, const int32_t *arg, const float *dy,
                               float *dx, int add);

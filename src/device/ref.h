@@ -41,6 +41,7 @@
     X(permute)                                                                                     \
     X(embed)                                                                                       \
     X(embed_grad)                                                                                  \
+    X(embed_rows_grad)                                                                             \
     X(embed_bag)                                                                                   \
     X(embed_bag_grad)                                                                              \
     X(maxpool)                                                                                     \

@@ -128,8 +128,11 @@ ls_status lsi_ref_attention_grad(lsi_device *device, const lsi_attention *p, con
             for (size_t i = 0; i < p->t; i++) {
                 for (size_t c = 0; c < p->hd; c++) {
                     double to_q = 0, to_k = 0, to_v = 0;
-                    for (size_t j = 0; j < p->t; j++) {
+                    for (size_t j = 0; j < visible(p, i); j++)
                         to_q += ds[i * p->t + j] * (double)k[row_at(p, n, j, head) + c];
+                    for (size_t j = 0; j < p->t; j++) {
+                        if (i >= visible(p, j))
+                            continue;
                         to_k += ds[j * p->t + i] * (double)q[row_at(p, n, j, head) + c];
                         to_v += weights[j * p->t + i] * (double)dy[result_at(p, n, j, head) + c];
                     }

@@ -17,7 +17,7 @@ static double sigmoid(double x)
 double lsi_ref_act_value(lsi_act act, double x)
 {
     switch (act) {
-    case LSI_ACT_RELU: return x > 0 ? x : 0;
+    case LSI_ACT_RELU: return x <= 0 ? 0 : x; /* NaN stays */
     case LSI_ACT_GELU_TANH: return 0.5 * x * (1 + tanh(SQRT_2_BY_PI * (x + GELU_CUBE * x * x * x)));
     case LSI_ACT_GELU_ERF: return 0.5 * x * (1 + erf(x * SQRT_HALF));
     case LSI_ACT_SILU: return x * sigmoid(x);
@@ -60,8 +60,11 @@ ls_status lsi_ref_act_grad(lsi_device *device, lsi_act act, size_t n, const floa
                            const float *dy, float *dx, int add)
 {
     (void)device;
-    for (size_t i = 0; i < n; i++)
-        lsi_ref_put(&dx[i], (double)dy[i] * lsi_ref_act_slope(act, (double)x[i]), add);
+    for (size_t i = 0; i < n; i++) {
+        const double slope = lsi_ref_act_slope(act, (double)x[i]);
+        const int none = act == LSI_ACT_RELU && slope == 0; /* whatever dy is */
+        lsi_ref_put(&dx[i], none ? 0 : (double)dy[i] * slope, add);
+    }
     return LS_OK;
 }
 

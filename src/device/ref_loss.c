@@ -15,8 +15,9 @@ static double one_row(size_t c, const float *logits, size_t label, double smooth
     for (size_t i = 0; i < c; i++)
         sum += exp((double)logits[i] - largest);
     const double lse = largest + log(sum);
-    const double loss =
-        (1 - smoothing) * (lse - (double)logits[label]) + smoothing * (lse - all / (double)c);
+    double loss = (1 - smoothing) * (lse - (double)logits[label]);
+    if (smoothing > 0) /* else a class of -inf is none of its business */
+        loss += smoothing * (lse - all / (double)c);
     for (size_t i = 0; dlogits && i < c; i++) {
         const double target = (i == label ? 1 - smoothing : 0) + smoothing / (double)c;
         dlogits[i] = (float)(exp((double)logits[i] - lse) - target);

@@ -2,6 +2,8 @@
  *
  * 1. Sums of embedding gradients are in f32 in the order of the rows, as the contract has it.
  */
+#include <string.h>
+
 #include "device/ref.h"
 
 #define MAX_DIMS 6
@@ -56,6 +58,37 @@ ls_status lsi_ref_embed_grad(lsi_device *device, size_t rows, size_t vocab, size
     for (size_t r = 0; r < rows; r++)
         for (size_t i = 0; i < d; i++)
             dtable[(size_t)ids[r] * d + i] += dy[r * d + i];
+    return LS_OK;
+}
+
+/* Where id is, or belongs, in an ascending list. */
+static size_t place_of(int32_t id, size_t n, const int32_t *list)
+{
+    size_t at = 0;
+    while (at < n && list[at] < id)
+        at++;
+    return at;
+}
+
+ls_status lsi_ref_embed_rows_grad(lsi_device *device, size_t rows, size_t vocab, size_t d,
+                                  const int32_t *ids, const float *dy, int32_t *touched,
+                                  float *values, size_t *count)
+{
+    (void)device;
+    (void)vocab;
+    for (size_t r = 0; r < rows; r++) {
+        const size_t at = place_of(ids[r], *count, touched), behind = *count - at;
+        float *row = values + at * d;
+        if (!behind || touched[at] != ids[r]) {
+            memmove(touched + at + 1, touched + at, behind * sizeof *touched);
+            memmove(row + d, row, behind * d * sizeof *row);
+            touched[at] = ids[r];
+            memset(row, 0, d * sizeof *row);
+            ++*count;
+        }
+        for (size_t i = 0; i < d; i++)
+            row[i] += dy[r * d + i];
+    }
     return LS_OK;
 }
 

@@ -94,7 +94,7 @@ static void normalise(const lsi_norm *p, const float *x, const float *gamma, con
         double value = ((double)x[i] - mean) * rstd * (double)gamma[c] + (double)beta[c];
         if (residual)
             value += (double)residual[i];
-        if (p->relu && !(value > 0))
+        if (p->relu && value <= 0) /* NaN stays */
             value = 0;
         y[i] = (float)value;
     }

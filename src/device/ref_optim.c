@@ -9,6 +9,12 @@
 
 #define BLOCK 4096
 
+/* What decay adds to a gradient; without decay nothing, whatever the weight is. */
+static double pull(float decay, double weight)
+{
+    return decay != 0 ? (double)decay * weight : 0;
+}
+
 /* A moment as it is kept: nothing of it when it is tiny and this step settles. */
 static float settle(double moment, int settles)
 {
@@ -21,7 +27,7 @@ ls_status lsi_ref_sgd(lsi_device *device, const lsi_sgd *p, size_t n, const floa
     (void)device;
     for (size_t i = 0; i < n; i++) {
         const double grad =
-            (g ? (double)p->scale * (double)g[i] : 0) + (double)p->decay * (double)w[i];
+            (g ? (double)p->scale * (double)g[i] : 0) + pull(p->decay, (double)w[i]);
         double step = grad;
         if (m) {
             const double moment = p->first ? grad : (double)p->momentum * (double)m[i] + grad;
@@ -54,7 +60,7 @@ ls_status lsi_ref_adam(lsi_device *device, const lsi_adam *p, size_t n, const fl
         if (p->decoupled)
             weight *= 1 - lr * decay;
         else
-            grad += decay * weight;
+            grad += pull(p->decay, weight);
         w[i] = (float)(weight - lr * direction(p, grad, &m[i], &v[i]));
     }
     return LS_OK;

@@ -2,6 +2,7 @@
  *
  * 1. Every window has at least one place inside the image: whoever computes oh and ow sees to it.
  */
+#include <math.h>
 #include <string.h>
 
 #include "device/ref.h"
@@ -32,15 +33,17 @@ static size_t result_at(const lsi_pool *p, size_t n, size_t oh, size_t ow, size_
     return ((n * p->oh + oh) * p->ow + ow) * p->c + c;
 }
 
-/* One value of the largest: the first of equals, and a NaN that comes first stays. */
+/* One value of the largest: the first of equals, but a NaN is larger than all, the last of them. */
 static void largest_of(const lsi_pool *p, const float *image, window win, size_t c, float *y,
                        int32_t *arg)
 {
     size_t best = win.h0 * p->w + win.w0;
     for (size_t h = win.h0; h < win.h1; h++)
-        for (size_t w = win.w0; w < win.w1; w++)
-            if (image[(h * p->w + w) * p->c + c] > image[best * p->c + c])
+        for (size_t w = win.w0; w < win.w1; w++) {
+            const float value = image[(h * p->w + w) * p->c + c];
+            if (value > image[best * p->c + c] || isnan(value))
                 best = h * p->w + w;
+        }
     *y = image[best * p->c + c];
     *arg = (int32_t)best;
 }

@@ -1,7 +1,8 @@
 /* Gradients of sparse parameters: rows by ascending id, merged when several come together.
  *
  * The first contribution of a run is written where the result lies; later ones, and those of a run
- * that accumulates, are written beside it and merged.
+ * that accumulates, are written beside it and merged, unless the operation adds to the result
+ * itself (sparse_adds).
  *
  * 1. Ids ascend strictly. A row that two contributions have is their sum, earlier plus later: sums
  *    are made in the order of arrival, whatever the ids.
@@ -94,25 +95,29 @@ ls_status lsi_sparse_fresh(ls_graph *graph)
 /* Is this contribution to be merged with others? */
 static int merges(const ls_graph *graph, const lsi_node *node)
 {
-    return graph->accumulate || !(node->first_param & 1);
+    return !node->shape.sparse_adds && (graph->accumulate || !(node->first_param & 1));
 }
 
 ls_status lsi_sparse_begin(ls_graph *graph, lsi_node *node)
 {
     lsi_sparse *sparse = &graph->sparse[node->param[0]->index];
     ls_op_call *call = &node->call;
+    call->sparse_room = node_room(graph, node);
     if (merges(graph, node)) {
         LSI_TRY(lsi_sparse_fresh(graph));
         call->sparse_ids = graph->fresh_ids.data;
         call->sparse_values = graph->fresh_values.data;
         call->sparse_rows = &graph->fresh_rows;
         graph->fresh_rows = 0;
-    } else {
-        call->sparse_ids = sparse->ids.data;
-        call->sparse_values = sparse->values.data;
-        call->sparse_rows = &sparse->rows;
+        return LS_OK;
     }
-    call->sparse_room = node_room(graph, node);
+    if (node->shape.sparse_adds) {
+        call->sparse_room += sparse->rows;
+        LSI_TRY(reserve(graph->device, sparse, call->sparse_room));
+    }
+    call->sparse_ids = sparse->ids.data;
+    call->sparse_values = sparse->values.data;
+    call->sparse_rows = &sparse->rows;
     return LS_OK;
 }
 
@@ -186,7 +191,7 @@ ls_status ls_graph_sparse_ids(ls_graph *graph, int index, int k, ls_sparse_ids *
         if (!node->needed || !node->params || !node->param[0]->config.sparse ||
             node->param[0]->index != index || k-- > 0)
             continue;
-        const int32_t *ids = ls_input_data(graph, node->in[0]);
+        const int32_t *ids = ls_input_data(graph, node->in[0]->root);
         if (!ids)
             return lsi_fail(LS_ERR_UNSUPPORTED, NULL, node->param[0]->name,
                             "its ids are not an input of the graph");

@@ -2,9 +2,10 @@
  *
  * 1. Ids are checked against the table in each forward: an id out of range is an error that names
  *    the node, not a read of foreign memory.
- * 2. The gradient of an embedding is dense (vocabularies are small, and the table is often tied to
- *    the last layer); that of an embedding bag is by the rows that were used, because its table is
- *    larger than everything else.
+ * 2. The gradient of an embedding is dense unless asked otherwise (vocabularies are small, and the
+ *    table is often tied to the last layer); that of an embedding bag is by the rows that were
+ *    used, because its table is larger than everything else.
+ * 3. A row of an embedding has the same bits in either gradient, in runs that accumulate too.
  */
 #include "nn/op.h"
 
@@ -20,6 +21,10 @@ static ls_status embedding_infer(const ls_op_call *call, ls_op_shape *shape)
     }
     lsi_shape_as(ids, shape);
     shape->dims[shape->ndim++] = table->dims[1];
+    if (*(const int *)call->config) {
+        shape->sparse_rows_per_sample = lsi_each(ids);
+        shape->sparse_adds = 1;
+    }
     return LS_OK;
 }
 
@@ -34,6 +39,10 @@ static ls_status embedding_forward(const ls_op_call *call)
 static ls_status embedding_backward(const ls_op_call *call)
 {
     const ls_view *ids = &call->in[0], *table = &call->param[0];
+    if (*(const int *)call->config)
+        return LSI_KERNEL(call, embed_rows_grad, ids->count, table->dims[0], table->dims[1],
+                          ids->data, call->dout.data, call->sparse_ids, call->sparse_values,
+                          call->sparse_rows);
     return LSI_KERNEL(call, embed_grad, ids->count, table->dims[0], table->dims[1], ids->data,
                       call->dout.data, lsi_dparam(call, 0), call->add_param[0]);
 }
@@ -41,22 +50,33 @@ static ls_status embedding_backward(const ls_op_call *call)
 static const ls_op_kind embedding = {sizeof embedding, "embedding",       LS_OP_KEEP_INPUTS,
                                      embedding_infer,  embedding_forward, embedding_backward};
 
-ls_tensor *ls_embedding(ls_graph *graph, ls_tensor *ids, size_t vocab, size_t width, float std,
-                        ls_tensor **table)
+ls_tensor *ls_embedding_with(ls_graph *graph, ls_tensor *ids, const ls_embedding_config *config,
+                             ls_tensor **table)
 {
-    if (!lsi_layer_begin(graph, embedding.name, ids, 1))
+    if (!lsi_layer_begin(graph, embedding.name, ids, 1) ||
+        !lsi_config_fits(graph, config ? config->size : 0, sizeof *config))
         return NULL;
-    ls_param_config config = LS_PARAM_CONFIG_INIT;
-    config.init = LS_INIT_NORMAL;
-    config.init_scale = std > 0 ? std : 1;
-    ls_tensor *weight = ls_param(graph, "weight", 2, (size_t[]){vocab, width}, &config);
-    ls_tensor *out = ls_op_add(graph, &embedding, NULL, 0, 1, &ids, 1, &weight);
+    ls_param_config how = LS_PARAM_CONFIG_INIT;
+    how.init = LS_INIT_NORMAL;
+    how.init_scale = config->std > 0 ? config->std : 1;
+    how.sparse = config->sparse != 0;
+    ls_tensor *weight =
+        ls_param(graph, "weight", 2, (size_t[]){config->vocab, config->width}, &how);
+    ls_tensor *out =
+        ls_op_add(graph, &embedding, &how.sparse, sizeof how.sparse, 1, &ids, 1, &weight);
     if (!out)
         return NULL;
-    lsi_tensor_limit(ids, vocab);
+    lsi_tensor_limit(ids, config->vocab);
     if (table)
         *table = weight;
     return out;
+}
+
+ls_tensor *ls_embedding(ls_graph *graph, ls_tensor *ids, size_t vocab, size_t width, float std,
+                        ls_tensor **table)
+{
+    const ls_embedding_config config = {sizeof config, vocab, width, std, 0};
+    return ls_embedding_with(graph, ids, &config, table);
 }
 
 /* ---- positions ------------------------------------------------------------------------------ */

@@ -113,19 +113,24 @@ static ls_status bad_gradient(const lsi_engine *e)
                     r->domain.worker);
 }
 
-/* Rows of each sparse parameter that a shard can name. */
-static int count_rows(ls_graph *graph, const ls_param_info *params, int n, size_t runs,
-                      size_t *rows)
+/* Rows of each sparse parameter that a shard can name. Fails when they cannot be known before a
+ * run. */
+static ls_status count_rows(ls_graph *graph, const ls_param_info *params, int n, size_t runs,
+                            size_t *rows, int *any)
 {
-    int any = 0;
+    *any = 0;
     for (int i = 0; i < n; i++) {
         ls_sparse_ids ids;
-        for (int k = 0; params[i].sparse && ls_graph_sparse_ids(graph, i, k, &ids) == LS_OK; k++) {
-            rows[i] += ids.count * runs;
-            any = 1;
+        ls_status status = params[i].sparse ? LS_OK : LS_ERR_NOT_FOUND;
+        for (int k = 0; status == LS_OK; k++) {
+            status = ls_graph_sparse_ids(graph, i, k, &ids);
+            rows[i] += status == LS_OK ? ids.count * runs : 0;
+            *any |= status == LS_OK;
         }
+        if (status != LS_ERR_NOT_FOUND)
+            return status;
     }
-    return any;
+    return LS_OK;
 }
 
 /* All parameters of a graph; the caller frees them. */
@@ -179,8 +184,10 @@ static ls_status open_replica(lsi_engine *e, ls_comm *comm, const lsi_engine_con
     if (status == LS_OK && !rows)
         status = lsi_fail(LS_ERR_NOMEM, NULL, "engine", "out of memory");
     const size_t runs = (largest_shard(config) + e->micro - 1) / e->micro;
+    int any = 0;
+    if (status == LS_OK)
+        status = count_rows(e->graph, params, n, runs, rows, &any);
     if (status == LS_OK) {
-        const int any = count_rows(e->graph, params, n, runs, rows);
         const lsi_replica_setup setup = {.shards = config->shards,
                                          .params = params,
                                          .n_params = n,

@@ -103,7 +103,8 @@ static ls_status open_table(lsi_replica *r, int param, size_t rows_of_shard)
     t->wanted_at = t->at + (size_t)r->room * t->list_bytes;
     t->wanted_most = rows_of_shard * range;
     s->bytes = t->wanted_at + 64 + up(t->wanted_most * sizeof(int32_t));
-    s->gathered_at += (size_t)r->shards * (64 + up(rows_of_shard * (1 + t->width) * sizeof(float)));
+    const size_t each = rows_of_shard < info->dims[0] ? rows_of_shard : info->dims[0];
+    s->gathered_at += (size_t)r->shards * (64 + up(each * (1 + t->width) * sizeof(float)));
     s->table_of[param] = s->n++;
     t->folded.ids = malloc(t->most * sizeof(int32_t));
     t->folded.values = malloc(t->most * t->width * sizeof(float));

@@ -1,4 +1,4 @@
-/* Gradients of sparse parameters (embedding bags): rows, summed in the order of the dense sum.
+/* Gradients of sparse parameters (embedding tables): rows, summed in the order of the dense sum.
  *
  * A shard's gradient is a list of rows. Lists are folded and merged as vectors are, with the same
  * plans over the same tree; a row that one side lacks counts as zeros, so the bits are those of the

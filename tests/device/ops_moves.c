@@ -52,6 +52,33 @@ static void embed_grad(trial *t, const size_t *a)
     CALL(t, embed_grad, rows, vocab, d, ids, dy, dtable, a[3] == 1);
 }
 
+/* What room is left over may hold anything. */
+static void clear_rest(int32_t *touched, float *values, size_t from, size_t to, size_t d)
+{
+    for (size_t i = from; i < to; i++) {
+        touched[i] = 0;
+        for (size_t j = 0; j < d; j++)
+            values[i * d + j] = 0;
+    }
+}
+
+/* Rows that are there already: every second, third, … of the table, none, or all. */
+static void embed_rows_grad(trial *t, const size_t *a)
+{
+    const size_t rows = a[0], vocab = a[1], d = a[2], every = a[3];
+    const size_t old = every ? (vocab + every - 1) / every : 0;
+    const int32_t *ids = trial_ids(t, rows, vocab);
+    const float *dy = trial_in(t, rows * d);
+    int32_t *touched = trial_out_ids(t, "touched", old + rows);
+    float *values = trial_out(t, "values", (old + rows) * d, 1, 0, 0);
+    size_t *count = trial_out_size(t, "count");
+    for (size_t i = 0; i < old; i++)
+        touched[i] = (int32_t)(i * every);
+    *count = old;
+    CALL(t, embed_rows_grad, rows, vocab, d, ids, dy, touched, values, count);
+    clear_rest(touched, values, *count, old + rows, d);
+}
+
 static size_t strided(size_t rows, size_t c, size_t stride)
 {
     return rows ? (rows - 1) * stride + c : 0;
@@ -75,12 +102,7 @@ static void embed_bag_grad(trial *t, const size_t *a)
     float *values = trial_out(t, "values", rows * bag * d, 0, 0, 0);
     size_t *count = trial_out_size(t, "count");
     CALL(t, embed_bag_grad, rows, bag, vocab, d, ids, dy, stride, touched, values, count);
-    /* What room is left over may hold anything. */
-    for (size_t i = *count; i < rows * bag; i++) {
-        touched[i] = 0;
-        for (size_t j = 0; j < d; j++)
-            values[i * d + j] = 0;
-    }
+    clear_rest(touched, values, *count, rows * bag, d);
 }
 
 #define SMALL 1, 2, 3, 5, 8
@@ -103,6 +125,7 @@ const trial_op trial_moves[] = {
       CHOICE("add", 0, 1)}},
     {ENTRY(embed), embed, {TABLE, CHOICE("add", 0, 1)}},
     {ENTRY(embed_grad), embed_grad, {TABLE, CHOICE("add", 0, 1)}},
+    {ENTRY(embed_rows_grad), embed_rows_grad, {TABLE, CHOICE("every", 0, 1, 2, 3, 500)}},
     {ENTRY(embed_bag), embed_bag, {TABLE, BAGS}},
     {ENTRY(embed_bag_grad),
      embed_bag_grad,

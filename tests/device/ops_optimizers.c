@@ -131,7 +131,7 @@ static void sgd_idle(trial *t, const size_t *a)
     p.lr = NAN; /* not looked at, nor is first */
     const size_t all = idle_rows(t, rows, known, n, row);
     const double tol = idle_tolerance(known);
-    const float *lr = trial_in_range(t, known, 0.01, 0.1);
+    const float *lr = trial_spare(t, trial_in_range(t, known, 0.01, 0.1));
     float *m = a[1] & MOMENTUM ? trial_out(t, "m", all, 1, tol, 1) : NULL;
     float *w = trial_out(t, "w", all, 1, tol, 2), *zeros = trial_out(t, "zeros", all, 0, 0, 0);
     if (m)
@@ -158,6 +158,7 @@ static void adam_idle(trial *t, const size_t *a)
     const double tol = idle_tolerance(known);
     float *w = trial_out(t, "w", all, 1, tol, 2);
     const moments x = moments_of(t, all, a[1], tol);
+    trial_spare(t, x.v); /* NaN only where the moment is, by which a row is known to rest */
     CALL(t, adam_idle, &p, rows, row, known, rates, n, x.m, x.v, w);
     mark_moments(&x);
 }

@@ -319,6 +319,41 @@ static void test_samples_alone(void **state)
     each_set(samples_alone);
 }
 
+/* Rows that were used have the bits of the dense gradient, also when a second batch is added to the
+ * first; the zeros among the values are negative ones. */
+static void embedding_rows(lsi_device *device)
+{
+    enum { ROWS = 150, VOCAB = 300, D = 21 };
+    float *dy = numbers(2 * ROWS * D, 1), *dense = numbers(VOCAB * D, 2);
+    float *values = numbers(2 * ROWS * D, 3), *spread = calloc(VOCAB * D, sizeof *spread);
+    int32_t ids[2 * ROWS], touched[2 * ROWS];
+    size_t count = 0;
+    for (size_t i = 0; i < 2 * ROWS; i++) {
+        ids[i] = (int32_t)(i * i % 211);
+        for (size_t j = i % 3; j < D; j += 3)
+            dy[i * D + j] = -0.0f;
+    }
+    for (int add = 0; add < 2; add++) {
+        const size_t at = add ? ROWS : 0;
+        assert_int_equal(device->k->embed_grad(device, ROWS, VOCAB, D, ids + at, dy + at * D, dense,
+                                               add),
+                         LS_OK);
+        assert_int_equal(device->k->embed_rows_grad(device, ROWS, VOCAB, D, ids + at, dy + at * D,
+                                                    touched, values, &count),
+                         LS_OK);
+        for (size_t i = 0; i < count; i++)
+            memcpy(spread + (size_t)touched[i] * D, values + i * D, D * sizeof *spread);
+        expect_bits("embed_rows_grad", device->k->isa, spread, dense, VOCAB * D);
+    }
+    free(dy), free(dense), free(values), free(spread);
+}
+
+static void test_embedding_rows(void **state)
+{
+    (void)state;
+    each_set(embedding_rows);
+}
+
 /* An element whose word is exactly p 2^32 is kept, and one whose word is just below is not: p is
  * made of a word of the stream that fits into a float. */
 static void dropout_boundary(lsi_device *device)
@@ -354,9 +389,9 @@ static void test_dropout_boundary(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_linear_chains),    cmocka_unit_test(test_linear_slopes),
-        cmocka_unit_test(test_conv_chains),      cmocka_unit_test(test_samples_alone),
-        cmocka_unit_test(test_dropout_boundary),
+        cmocka_unit_test(test_linear_chains),  cmocka_unit_test(test_linear_slopes),
+        cmocka_unit_test(test_conv_chains),    cmocka_unit_test(test_samples_alone),
+        cmocka_unit_test(test_embedding_rows), cmocka_unit_test(test_dropout_boundary),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

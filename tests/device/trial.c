@@ -27,6 +27,9 @@ typedef struct summary {
     size_t cases, failures;
     double worst; /* largest difference as a part of what is allowed */
     const char *where;
+    int exceptional;
+    trial_rule rule;
+    size_t seen; /* elements of outputs that were not finite on ref */
 } summary;
 
 static void print_case(const summary *s, const size_t *args)
@@ -46,15 +49,30 @@ static void report(summary *s, const size_t *args, const char *isa, const char *
     print_error(" %s: %s: %s\n", isa, what, detail);
 }
 
+/* May a be there where ref has b, one of them not being finite? */
+static int agrees(const summary *s, const size_t *args, double a, double b)
+{
+    switch (s->rule ? s->rule(args) : TRIAL_SAME) {
+    case TRIAL_SAME: return a == b || (isnan(a) && isnan(b));
+    case TRIAL_NOT_FINITE: return !isfinite(a) && !isfinite(b);
+    case TRIAL_SPREADS:
+    case TRIAL_BY_SET: return !isfinite(a);
+    }
+    return 0;
+}
+
 /* One output against ref's; returns 0 after reporting a difference. */
 static int within(summary *s, const size_t *args, const char *isa, const buffer *got,
                   const buffer *expected)
 {
     char detail[160];
     for (size_t i = 0; i < got->n; i++) {
+        const double a = buffer_value(got, i), b = buffer_value(expected, i);
+        s->seen += (size_t)!isfinite(b);
         if (!memcmp(got->data + i * got->element, expected->data + i * got->element, got->element))
             continue;
-        const double a = buffer_value(got, i), b = buffer_value(expected, i);
+        if (s->exceptional && (!isfinite(a) || !isfinite(b)) && agrees(s, args, a, b))
+            continue;
         const double allowed = got->tol * (fabs(b) + got->scale), off = fabs(a - b);
         if (!(off <= allowed)) {
             snprintf(detail, sizeof detail,
@@ -72,12 +90,23 @@ static int within(summary *s, const size_t *args, const char *isa, const buffer 
     return 1;
 }
 
+/* May one set have a where another has b, their bits being different? */
+static int sets_agree(const summary *s, const size_t *args, double a, double b)
+{
+    if (!s->exceptional)
+        return 0;
+    if (s->rule && s->rule(args) == TRIAL_BY_SET)
+        return !isfinite(a) || !isfinite(b);
+    return isnan(a) && isnan(b);
+}
+
 static int same_bits(summary *s, const size_t *args, const char *isa, const buffer *got,
                      const buffer *first, const char *first_isa)
 {
     char detail[160];
     for (size_t i = 0; i < got->n; i++) {
-        if (!memcmp(got->data + i * got->element, first->data + i * got->element, got->element))
+        if (!memcmp(got->data + i * got->element, first->data + i * got->element, got->element) ||
+            sets_agree(s, args, buffer_value(got, i), buffer_value(first, i)))
             continue;
         snprintf(detail, sizeof detail, "[%zu] of %zu is %.9g, but %.9g by %s: other bits", i,
                  got->n, buffer_value(got, i), buffer_value(first, i), first_isa);
@@ -92,7 +121,7 @@ static int run_once(summary *s, const size_t *args, uint64_t seed, int run, lsi_
                     lsi_device *device, trial_state *state)
 {
     trial t = {.device = device, .k = device->k, .ref = ref, .state = state};
-    state_begin(state, seed, run);
+    state_begin(state, seed, run, s->exceptional);
     if (device->scratch)
         memset(device->scratch, 0xff, device->scratch_bytes);
     s->op->run(&t, args);
@@ -113,7 +142,7 @@ static void compare(summary *s, const size_t *args, const trial_state *got, cons
         const buffer *b = &got->buffers[i];
         if (!b->output)
             continue;
-        if (within(s, args, isa, b, &expected->buffers[i]) && first)
+        if ((within(s, args, isa, b, &expected->buffers[i]) || s->exceptional) && first)
             same_bits(s, args, isa, b, &first->buffers[i], first_isa);
     }
 }
@@ -175,11 +204,12 @@ static size_t common_divisor(size_t a, size_t b)
     return b ? common_divisor(b, a % b) : a;
 }
 
-void trial_matrix(const trial_op *op, size_t limit)
+/* Over the product of the values of the arguments, or over a part of it. */
+static void run_matrix(summary *s, size_t limit)
 {
-    summary s = {.op = op};
-    begin(&s);
+    const trial_op *op = s->op;
     size_t product = 1;
+    begin(s);
     for (int i = 0; i < TRIAL_ARGS && op->args[i].name; i++)
         product *= op->args[i].count;
     /* A step of about the golden ratio that shares no factor with the product visits elements that
@@ -193,9 +223,22 @@ void trial_matrix(const trial_op *op, size_t limit)
             args[i] = op->args[i].values[rest % op->args[i].count];
             rest /= op->args[i].count;
         }
-        run_case(&s, args, at);
+        run_case(s, args, at);
     }
-    finish(&s);
+    finish(s);
+}
+
+void trial_matrix(const trial_op *op, size_t limit)
+{
+    summary s = {.op = op};
+    run_matrix(&s, limit);
+}
+
+size_t trial_exceptional(const trial_op *op, size_t limit, trial_rule rule)
+{
+    summary s = {.op = op, .exceptional = 1, .rule = rule};
+    run_matrix(&s, limit);
+    return s.seen;
 }
 
 /* One of a choice, or a size between the extremes, small ones more often. */

@@ -9,6 +9,10 @@
  * 2. Each output has the same bits in every set.
  * 3. Nothing around a buffer is written (guards of NaN, poisoned under ASan), and no input.
  * 4. Outputs that are written rather than added to start as NaN, and so does the device's scratch.
+ *
+ * With exceptional values a few elements of what a kernel reads are NaN or infinite. A NaN's sign
+ * and payload are then nobody's business, and how an element that is not finite relates to ref's is
+ * for a rule to say; all else is as before.
  */
 #ifndef LS_TEST_TRIAL_H
 #define LS_TEST_TRIAL_H
@@ -67,6 +71,18 @@ void trial_matrix(const trial_op *op, size_t limit);
 /* Run it with `count` random arguments. */
 void trial_random(const trial_op *op, uint64_t seed, size_t count);
 
+/* What an element of an output may be where it or ref's is not finite. */
+typedef enum trial_kind {
+    TRIAL_SAME,       /* NaN where ref has NaN, the same infinity where it has one */
+    TRIAL_NOT_FINITE, /* not finite where ref's is not, and nowhere else */
+    TRIAL_SPREADS,    /* not finite where ref's is not, and perhaps elsewhere */
+    TRIAL_BY_SET      /* the same, and where else the instruction set decides */
+} trial_kind;
+/* As trial_matrix, with exceptional values; what holds with arguments is for `rule` to say (NULL:
+ * TRIAL_SAME). Returns how many elements of ref's outputs were not finite. */
+typedef trial_kind (*trial_rule)(const size_t *args);
+size_t trial_exceptional(const trial_op *op, size_t limit, trial_rule rule);
+
 /* ---- inside an operation -------------------------------------------------------------------- */
 
 /* These arguments make no sense together: nothing was called. */
@@ -77,6 +93,8 @@ void trial_skip(trial *t);
 float *trial_in(trial *t, size_t n);
 float *trial_in_range(trial *t, size_t n, double low, double high);
 int32_t *trial_ids(trial *t, size_t n, size_t bound);
+/* No exceptional values in this one: there are none by contract. Returns x. */
+float *trial_spare(trial *t, float *x);
 /* A random number below bound, for what is no buffer. */
 size_t trial_below(trial *t, size_t bound);
 

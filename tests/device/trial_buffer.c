@@ -1,6 +1,7 @@
 /* Buffers of a run: made, guarded, filled, looked at afterwards. */
 #include "trial_buffer.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -37,9 +38,10 @@ double random_unit(uint64_t *rng)
     return (double)(next(rng) >> 11) * 0x1p-53;
 }
 
-void state_begin(trial_state *state, uint64_t seed, int run)
+void state_begin(trial_state *state, uint64_t seed, int run, int exceptional)
 {
     memset(state, 0, sizeof *state);
+    state->exceptional = exceptional;
     state->rng = seed;
     state->run = run;
 }
@@ -103,6 +105,13 @@ int32_t *trial_ids(trial *t, size_t n, size_t bound)
     return ids;
 }
 
+float *trial_spare(trial *t, float *x)
+{
+    for (int i = 0; i < t->state->count; i++)
+        t->state->buffers[i].spared |= t->state->buffers[i].data == (unsigned char *)x;
+    return x;
+}
+
 size_t trial_below(trial *t, size_t bound)
 {
     return random_below(&t->state->rng, bound);
@@ -159,9 +168,38 @@ static size_t bytes_after(const buffer *b)
     return b->bytes - bytes_before(b) - b->n * b->element;
 }
 
+/* A place at the edge of a vector, at either end, or anywhere. */
+static size_t edge_of(uint64_t *rng, size_t n)
+{
+    static const size_t edges[] = {0, 7, 8, 15, 16, 17, 31, 32};
+    const size_t choice = random_below(rng, 16);
+    if (choice < 8 && edges[choice] < n)
+        return choice & 1 ? n - 1 - edges[choice] : edges[choice];
+    return random_below(rng, n);
+}
+
+/* One to three elements of what will be read: of inputs, and of outputs that hold something. */
+static void plant(trial_state *state)
+{
+    static const float values[] = {NAN, INFINITY, -INFINITY};
+    buffer *read[STATE_BUFFERS];
+    size_t n = 0;
+    for (int i = 0; i < state->count; i++) {
+        buffer *b = &state->buffers[i];
+        if (b->type == BUFFER_F32 && b->n && !b->spared && !is_filled(b->data, b->n * b->element))
+            read[n++] = b;
+    }
+    for (size_t left = n ? 1 + random_below(&state->rng, 3) : 0; left > 0; left--) {
+        buffer *b = read[random_below(&state->rng, n)];
+        ((float *)b->data)[edge_of(&state->rng, b->n)] = values[random_below(&state->rng, 3)];
+    }
+}
+
 void trial_seal(trial *t)
 {
     t->state->sealed = 1;
+    if (t->state->exceptional)
+        plant(t->state);
     for (int i = 0; i < t->state->count; i++) {
         buffer *b = &t->state->buffers[i];
         const size_t bytes = b->n * b->element;

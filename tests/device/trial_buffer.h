@@ -14,7 +14,7 @@ typedef enum buffer_type { BUFFER_F32, BUFFER_I32, BUFFER_F64, BUFFER_SIZE } buf
 typedef struct buffer {
     const char *name;
     buffer_type type;
-    int output;
+    int output, spared;
     size_t n, element; /* elements, bytes of one */
     double tol, scale;
     unsigned char *memory, *data; /* the allocation, and the buffer inside it */
@@ -25,12 +25,13 @@ typedef struct buffer {
 typedef struct trial_state {
     buffer buffers[STATE_BUFFERS];
     int count, run, skipped, sealed;
+    int exceptional; /* some of what is read is to be NaN or infinite */
     uint64_t rng;
     ls_status status;
 } trial_state;
 
 /* Begin run number `run` (it decides the addresses) with values by `seed`. */
-void state_begin(trial_state *state, uint64_t seed, int run);
+void state_begin(trial_state *state, uint64_t seed, int run, int exceptional);
 /* After the call: NULL, or what was changed that is no output. */
 const char *state_end(trial_state *state);
 void state_clear(trial_state *state);

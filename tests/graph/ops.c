@@ -565,6 +565,45 @@ ls_tensor *t_bag_tied(ls_graph *g, ls_tensor *ids, ls_tensor *table)
     return ls_op_add(g, &bag_op, NULL, 0, 1, &ids, 1, &table);
 }
 
+static ls_status adding_infer(const ls_op_call *call, ls_op_shape *shape)
+{
+    shape->sparse_adds = 1;
+    return bag_infer(call, shape);
+}
+
+/* Row after row into the list, where it belongs. */
+static ls_status adding_backward(const ls_op_call *call)
+{
+    const size_t width = call->param[0].dims[1], bag = call->in[0].dims[1];
+    const int32_t *ids = call->in[0].data;
+    for (size_t i = 0; i < call->in[0].count; i++) {
+        size_t at = 0;
+        while (at < *call->sparse_rows && call->sparse_ids[at] < ids[i])
+            at++;
+        const size_t behind = *call->sparse_rows - at;
+        float *row = call->sparse_values + at * width;
+        if (!behind || call->sparse_ids[at] != ids[i]) {
+            assert_true(*call->sparse_rows < call->sparse_room);
+            memmove(call->sparse_ids + at + 1, call->sparse_ids + at, behind * sizeof(int32_t));
+            memmove(row + width, row, behind * width * sizeof *row);
+            memset(row, 0, width * sizeof *row);
+            call->sparse_ids[at] = ids[i];
+            ++*call->sparse_rows;
+        }
+        for (size_t c = 0; c < width; c++)
+            row[c] += ((const float *)call->dout.data)[i / bag * width + c];
+    }
+    return end_backward(call);
+}
+
+static const ls_op_kind adding_op = {sizeof adding_op, "adding",    LS_OP_KEEP_INPUTS,
+                                     adding_infer,     bag_forward, adding_backward};
+
+ls_tensor *t_bag_adding(ls_graph *g, ls_tensor *ids, ls_tensor *table)
+{
+    return ls_op_add(g, &adding_op, NULL, 0, 1, &ids, 1, &table);
+}
+
 ls_tensor *t_bag(ls_graph *g, ls_tensor *ids, size_t vocab, size_t width)
 {
     ls_layer(g, "bag");

@@ -63,6 +63,8 @@ ls_tensor *t_center(ls_graph *g, ls_tensor *x);
 /* Rows of a sparse table (vocab, width) at ids (batch, bag), summed. */
 ls_tensor *t_bag(ls_graph *g, ls_tensor *ids, size_t vocab, size_t width);
 ls_tensor *t_bag_tied(ls_graph *g, ls_tensor *ids, ls_tensor *table);
+/* The same, adding to the rows of the gradient that are there. */
+ls_tensor *t_bag_adding(ls_graph *g, ls_tensor *ids, ls_tensor *table);
 extern ls_tensor *t_table;
 /* Half the sum of squares; count: samples. The gradient is computed in forward, in place. */
 ls_tensor *t_loss(ls_graph *g, ls_tensor *x);

@@ -323,6 +323,51 @@ static void test_sparse(void **state)
     ls_graph_destroy(g);
 }
 
+/* An operation that adds to the list itself, alone on a table and beside one that does not: sums
+ * are made use by use, as in a dense gradient that accumulates. */
+static void test_sparse_adds(void **state)
+{
+    (void)state;
+    for (int beside = 0; beside < 2; beside++) {
+        ls_graph *g = t_graph(2);
+        ls_tensor *ids = ls_input(g, "ids", LS_I32, 1, (size_t[]){3});
+        ls_tensor *few = ls_input(g, "few", LS_I32, 1, (size_t[]){1});
+        ls_tensor *y = t_bag(g, few, 9, 2);
+        ls_tensor *more = t_bag_adding(g, t_reshape(g, ids, 2, (size_t[]){2, 3}), t_table);
+        y = beside ? t_add(g, y, more) : more;
+        OK(ls_graph_compile(g, t_loss(g, y), y));
+        memcpy(ls_input_data(g, few), (int32_t[]){8, 1}, 2 * sizeof(int32_t));
+        ls_sparse_ids reads; /* through the view */
+        OK(ls_graph_sparse_ids(g, 0, beside, &reads));
+        assert_ptr_equal(reads.ids, ls_input_data(g, ids));
+        assert_int_equal(reads.count, 6);
+        assert_int_equal(reads.stride, 1);
+        static const int32_t batches[3][6] = {{3, 7, 7, 0, 3, 3},
+                                              {5, 7, 0, 6, 5, 4},
+                                              {2, 2, 2, 2, 2, 3}};
+        float expected[9 * 2] = {0}, dense[9 * 2], dy[4];
+        ls_run_config config = LS_RUN_CONFIG_INIT;
+        for (int run = 0; run < 3; run++) {
+            memcpy(ls_input_data(g, ids), batches[run], sizeof batches[run]);
+            config.backward = config.accumulate = 0;
+            OK(ls_graph_run(g, &config, NULL));
+            memcpy(dy, ls_output_data(g), sizeof dy);
+            config.backward = 1;
+            config.accumulate = run > 0;
+            OK(ls_graph_run(g, &config, NULL));
+            for (int i = 0; i < 6 * 2; i++)
+                expected[batches[run][i / 2] * 2 + i % 2] += dy[i / 6 * 2 + i % 2];
+            for (int i = 0; beside && i < 2; i++) {
+                expected[8 * 2 + i] += dy[i];
+                expected[1 * 2 + i] += dy[2 + i];
+            }
+            dense_of(g, 0, dense, 9, 2);
+            assert_memory_equal(dense, expected, sizeof dense);
+        }
+        ls_graph_destroy(g);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -330,6 +375,7 @@ int main(void)
         cmocka_unit_test(test_by_name),     cmocka_unit_test(test_init_elsewhere),
         cmocka_unit_test(test_buffers),     cmocka_unit_test(test_merge),
         cmocka_unit_test(test_merge_order), cmocka_unit_test(test_sparse),
+        cmocka_unit_test(test_sparse_adds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

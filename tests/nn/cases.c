@@ -229,6 +229,24 @@ static ls_tensor *embedding(bench *b)
 {
     return ls_embedding(b->graph, leaf_ids(b, 1, DIMS(5), 0, 7), 7, 3, 0, NULL);
 }
+static ls_tensor *sparse_table(bench *b, ls_tensor *ids, size_t vocab, size_t width)
+{
+    ls_embedding_config config = LS_EMBEDDING_CONFIG_INIT;
+    config.vocab = vocab;
+    config.width = width;
+    config.sparse = 1;
+    return ls_embedding_with(b->graph, ids, &config, NULL);
+}
+static ls_tensor *embedding_sparse(bench *b)
+{
+    return sparse_table(b, leaf_ids(b, 1, DIMS(5), 0, 7), 7, 3);
+}
+/* One id a sample; ids through a view; a table of which little is used. */
+static ls_tensor *embedding_sparse_one(bench *b)
+{
+    ls_tensor *ids = ls_reshape(b->graph, leaf_ids(b, 1, DIMS(1), 0, 70), 0, NULL);
+    return sparse_table(b, ids, 70, 17);
+}
 static ls_tensor *positions(bench *b)
 {
     return ls_positions(b->graph, leaf(b, 2, DIMS(5, 3)), 1);
@@ -477,6 +495,8 @@ const layer_case layer_cases[] = {
     CASE(add_rms_norm, 3, 0, 0, 2),
     CASE(add_rms_norm_both, 3, 0, 0, 2),
     CASE(embedding, 3, 0, 0, 0),
+    CASE(embedding_sparse, 3, 0, 0, 0),
+    CASE(embedding_sparse_one, 5, 0, 0, 0),
     CASE(positions, 3, 0, 0, 0),
     CASE(bag, 3, 0, 0, 0),
     CASE(bag_columns, 7, 0, 0, 0),

@@ -238,9 +238,15 @@ static ls_tensor *mul_param(replay *r)
     return ls_mul(r->b.graph, x, free_param(r));
 }
 
+static int sparse; /* embeddings have sparse gradients */
+
 static ls_tensor *embedding(replay *r)
 {
-    return ls_embedding(r->b.graph, ids(r), whole(r, 0), whole(r, 1), 1, NULL);
+    ls_embedding_config config = LS_EMBEDDING_CONFIG_INIT;
+    config.vocab = whole(r, 0);
+    config.width = whole(r, 1);
+    config.sparse = sparse;
+    return ls_embedding_with(r->b.graph, ids(r), &config, NULL);
 }
 
 static ls_tensor *positions(replay *r)
@@ -501,8 +507,32 @@ static void test_cpu(void **state)
     check_all("cpu");
 }
 
+static void check_embedding(const lsi_st_file *file, const char *name)
+{
+    if (operation_of(name)->build == embedding)
+        check_case(file, name);
+}
+
+/* The cases of embeddings once more. */
+static void test_sparse(void **state)
+{
+    (void)state;
+    static const char *const devices[] = {"ref", "cpu"};
+    lsi_st_file *file = fixtures_open("ops");
+    operation_of("embedding/0")->used = 0;
+    sparse = 1;
+    for (size_t i = 0; i < 2; i++) {
+        device = devices[i];
+        fixtures_each(file, 2, check_embedding);
+    }
+    sparse = 0;
+    lsi_st_close(file);
+    assert_true(operation_of("embedding/0")->used > 2);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_ref), cmocka_unit_test(test_cpu)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_ref), cmocka_unit_test(test_cpu),
+                                       cmocka_unit_test(test_sparse)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -66,6 +66,18 @@ static ls_tensor *linear_tied(ls_graph *g)
     ls_tensor *x = ls_embedding(g, i32(g, 1, DIMS(3)), 8, 5, 0, &config.tied);
     return ls_linear_with(g, x, &config);
 }
+static ls_tensor *linear_tied_sparse(ls_graph *g)
+{
+    ls_embedding_config table = LS_EMBEDDING_CONFIG_INIT;
+    ls_linear_config config = LS_LINEAR_CONFIG_INIT;
+    table.vocab = config.out = 8;
+    table.width = 5;
+    table.sparse = 1;
+    ls_name(g, "wte");
+    ls_tensor *x = ls_embedding_with(g, i32(g, 1, DIMS(3)), &table, &config.tied);
+    ls_name(g, "head");
+    return ls_linear_with(g, x, &config);
+}
 static ls_tensor *conv_flat(ls_graph *g)
 {
     ls_conv2d_config config = LS_CONV2D_CONFIG_INIT;
@@ -161,6 +173,11 @@ static ls_tensor *embedding_f32(ls_graph *g)
 {
     return ls_embedding(g, f32(g, 1, DIMS(3)), 8, 5, 0, NULL);
 }
+static ls_tensor *embedding_size(ls_graph *g)
+{
+    const ls_embedding_config config = {.vocab = 8, .width = 5};
+    return ls_embedding_with(g, i32(g, 1, DIMS(3)), &config, NULL);
+}
 static ls_tensor *bag_column(ls_graph *g)
 {
     return ls_embedding_bag(g, i32(g, 1, DIMS(3)), 3, 8, 5, 1);
@@ -194,6 +211,8 @@ static const struct {
     {linear_act, "'linear1'", "99 is no activation"},
     {linear_residual, "'mine' (linear)", "its residual is (2, 4), its result (2, 5)"},
     {linear_tied, "'linear1'", "the tied table is (8, 5), it must be (7, 5)"},
+    {linear_tied_sparse, "'head' (linear)",
+     "parameter 'wte.weight' is sparse, and this operation gives no such gradients"},
     {conv_flat, "'conv2d1'", "3 dimensions with the batch, it takes at least 4"},
     {conv_groups, "'conv2d1'", "2 groups do not divide both 3 channels and 4 outputs"},
     {conv_kernel, "'conv2d1'", "a kernel of 9 is larger than its input of 8 x 8"},
@@ -215,6 +234,7 @@ static const struct {
     {reshape_count, "'reshape1'", "a sample of its input has 30 values, of its result 31"},
     {interact_one, "'interact1'", "at least 2 rows"},
     {embedding_f32, "'embedding1'", "ids of type f32 where it takes i32"},
+    {embedding_size, "'embedding1'", "start from the _INIT macro"},
     {bag_column, "'embedding_bag1'", "there is no column 3"},
     {entropy_labels, "'cross_entropy1'", "its logits are (2, 5, 6) and its labels (2, 4)"},
     {entropy_smoothing, "'cross_entropy1'", "its label smoothing is 2"},
