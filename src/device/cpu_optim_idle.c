@@ -11,8 +11,8 @@
  *    more, and a row that nobody has used for long costs next to nothing.
  * 3. The steps of one element are a chain, for sgd of one multiply-add (4 cycles) or with decay of
  *    three; a processor can do eight in that time. So sgd takes several rows at once, the longest
- *    idle first, the others joining as their first missed step comes. Adam's square root and division
- *    keep the processor busy with one row: about 35 cycles a step.
+ *    idle first, the others joining as their first missed step comes. Adam's square root and
+ *    division keep the processor busy with one row: about 35 cycles a step.
  */
 #include "device/cpu.h"
 #include "device/vec_optim.h"
