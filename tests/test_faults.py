@@ -93,6 +93,7 @@ def named(text):
 # Killed
 
 
+@pytest.mark.alone
 def test_killed_at_any_moment(lockstep, leftovers):
     """40 trials of trial.py. On a busy machine a few may be late: only where ranks share cores."""
     trials = run_trials(leftovers, lockstep, 40, seed=int(os.environ.get("LOCKSTEP_SEED", "1")))
@@ -476,6 +477,7 @@ def test_joining_twice(group):
 # Speed
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_start_to_end(lockstep, group, transport):
     """Two ranks join, sum once and leave: below 60 ms in all, launcher and processes included."""

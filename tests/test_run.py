@@ -591,6 +591,7 @@ def test_without_prefix_output_is_untouched(start, leftovers, tmp_path):
 # Speed
 
 
+@pytest.mark.alone
 def test_speed(lockstep, leftovers):
     """Start to end of two ranks: below 15 ms (here with room for a busy machine)."""
     times = []
