@@ -177,7 +177,9 @@ class Starter:
 
 
 def shared_files():
-    return {entry.name for entry in os.scandir("/dev/shm")}
+    """Those in /dev/shm, without what C tests have there, which may run at the same time."""
+    names = (entry.name for entry in os.scandir("/dev/shm"))
+    return {name for name in names if not name.startswith(("test-", "fuzz-"))}
 
 
 def used_by_others(name, marked):
