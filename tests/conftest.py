@@ -3,13 +3,19 @@
 LOCKSTEP_BUILD names the build directory (default: build/ of the repository). Every process that a
 test starts through `start` or `run` carries a marker in its environment, by which its descendants
 are found again: the fixture `leftovers` fails a test that leaves a process or a shared file behind.
+
+The build may have the address and undefined behaviour sanitizers in it. Then whatever they report,
+in any process, fails the test in which it came; and limits, which tests state for a plain build,
+are longer, by the factor SLOWER: wait_until and finish see to that by themselves.
 """
 
 import os
 import pathlib
+import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 import uuid
 
@@ -19,6 +25,9 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 BUILD = pathlib.Path(os.environ.get("LOCKSTEP_BUILD", ROOT / "build")).resolve()
 MARKER = "LOCKSTEP_TEST_MARKER"
 TIMEOUT = 60  # of anything; a test that needs it all has found a hang
+LOCKSTEP = BUILD / "lockstep"
+SANITIZED = LOCKSTEP.exists() and b"__asan_init" in LOCKSTEP.read_bytes()
+SLOWER = 4 if SANITIZED else 1  # what a limit is to be multiplied by
 
 # A shell without job control starts what runs in the background with these ignored, and what is
 # ignored stays so in all that we start.
@@ -41,8 +50,49 @@ def read_proc(pid, name):
         return b""
 
 
+def pytest_configure(config):
+    """Has sanitizers write to files: standard error is for the tests to read, and may be closed.
+
+    What is undefined must be a trap (-fsanitize-undefined-trap-on-error, as scripts/test builds),
+    of which the address sanitizer reports the line: beside it GCC's other one knows no files.
+    """
+    config.addinivalue_line("markers", "alone: needs the machine for itself, to assert times")
+    if not SANITIZED:
+        return
+    config.reports = pathlib.Path(tempfile.mkdtemp(prefix="lockstep-reports-"))
+    options = {
+        "log_path": f"{config.reports}/report",
+        "handle_sigill": 1,
+        "detect_leaks": 1,
+        "detect_stack_use_after_return": 1,
+        # malloc may fail, as it may without a sanitizer: tests ask for too much on purpose.
+        "allocator_may_return_null": 1,
+    }
+    os.environ["ASAN_OPTIONS"] = ":".join(f"{name}={value}" for name, value in options.items())
+    os.environ["UBSAN_OPTIONS"] = "halt_on_error=1"
+
+
+def pytest_unconfigure(config):
+    if SANITIZED:
+        shutil.rmtree(config.reports)
+
+
+@pytest.fixture(autouse=True)
+def reports(pytestconfig):
+    """Fails a test in one of whose processes a sanitizer has found something."""
+    yield
+    if not SANITIZED:
+        return
+    found = sorted(pytestconfig.reports.iterdir())
+    text = "\n".join(path.read_text(errors="replace") for path in found)
+    for path in found:
+        path.unlink()
+    assert not found, text
+
+
 def wait_until(condition, seconds=5, what="condition"):
     """Waits for condition() to become true, and returns what it returned."""
+    seconds *= SLOWER
     end = time.monotonic() + seconds
     while not (result := condition()):
         assert time.monotonic() < end, f"not within {seconds} s: {what}"
@@ -104,7 +154,7 @@ class Starter:
         return self.finish(self.start(*command, **options), timeout)
 
     def finish(self, process, timeout=TIMEOUT):
-        out, err = process.communicate(timeout=timeout)
+        out, err = process.communicate(timeout=timeout * SLOWER)
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
     def alive(self):
@@ -127,7 +177,9 @@ class Starter:
 
 
 def shared_files():
-    return {entry.name for entry in os.scandir("/dev/shm")}
+    """Those in /dev/shm, without what C tests have there, which may run at the same time."""
+    names = (entry.name for entry in os.scandir("/dev/shm"))
+    return {name for name in names if not name.startswith(("test-", "fuzz-"))}
 
 
 def used_by_others(name, marked):
@@ -148,10 +200,9 @@ def used_by_others(name, marked):
 @pytest.fixture
 def lockstep():
     """The path of the lockstep command."""
-    path = BUILD / "lockstep"
-    if not path.exists():
-        pytest.fail(f"{path} does not exist: build it, or set LOCKSTEP_BUILD")
-    return str(path)
+    if not LOCKSTEP.exists():
+        pytest.fail(f"{LOCKSTEP} does not exist: build it, or set LOCKSTEP_BUILD")
+    return str(LOCKSTEP)
 
 
 @pytest.fixture
@@ -160,7 +211,7 @@ def leftovers():
     starter = Starter()
     files = shared_files()
     yield starter
-    end = time.monotonic() + 3
+    end = time.monotonic() + 3 * SLOWER
     while (left := starter.alive()) and time.monotonic() < end:
         time.sleep(0.01)
     new = {f for f in shared_files() - files if not used_by_others(f, left)}

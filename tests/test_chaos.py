@@ -9,7 +9,7 @@ import signal
 import subprocess
 
 import pytest
-from conftest import BUILD, TIMEOUT, is_alive, wait_until
+from conftest import BUILD, SLOWER, TIMEOUT, is_alive, wait_until
 
 JOB = ["train", "mlp", "--steps", "80", "--batch", "32", "--eval-every", "30"]
 BRIEF = ["train", "mlp", "--steps", "20", "--batch", "32"]
@@ -171,7 +171,7 @@ def undisturbed(tmp_path_factory):
     """The directory of the same job, without any trouble."""
     folder = tmp_path_factory.mktemp("undisturbed") / "run"
     words = [BUILD / "lockstep", *JOB, "-n", "1", "--quiet", "--out", folder]
-    subprocess.run(words, check=True, timeout=TIMEOUT, stdout=subprocess.DEVNULL)
+    subprocess.run(words, check=True, timeout=TIMEOUT * SLOWER, stdout=subprocess.DEVNULL)
     return folder
 
 

@@ -15,7 +15,7 @@ import subprocess
 import time
 
 import pytest
-from conftest import BUILD, ROOT, read_proc
+from conftest import BUILD, ROOT, SANITIZED, SLOWER, read_proc
 from trial import (
     LIMIT_MS,
     OPERATION,
@@ -93,6 +93,7 @@ def named(text):
 # Killed
 
 
+@pytest.mark.alone
 def test_killed_at_any_moment(lockstep, leftovers):
     """40 trials of trial.py. On a busy machine a few may be late: only where ranks share cores."""
     trials = run_trials(leftovers, lockstep, 40, seed=int(os.environ.get("LOCKSTEP_SEED", "1")))
@@ -100,11 +101,11 @@ def test_killed_at_any_moment(lockstep, leftovers):
     for trial in trials:
         assert not trial.hung, trial.name
         assert not trial.problems, f"{trial.name}: {trial.problems}"
-    assert statistics.median(ms for t in trials for ms in t.latency_ms) < LIMIT_MS
-    late = [t for t in trials if t.slowest_ms() > LIMIT_MS]
+    assert statistics.median(ms for t in trials for ms in t.latency_ms) < LIMIT_MS * SLOWER
+    late = [t for t in trials if t.slowest_ms() > LIMIT_MS * SLOWER]
     assert len(late) <= 2, [(t.name, t.ranks, t.slowest_ms()) for t in late]
     for trial in late:
-        assert trial.ranks > os.cpu_count() and trial.slowest_ms() < 1000, trial.latency_ms
+        assert trial.ranks > os.cpu_count() and trial.slowest_ms() < 1000 * SLOWER, trial.latency_ms
 
 
 def test_kill_trials_refuses(leftovers):
@@ -155,7 +156,7 @@ def test_killed_while_starting(group, transport):
     delays = [0] + [0.003 * 1.25**i for i in range(11)]
     for done, seconds in [trial(d) for d in delays]:
         failures = [f for f in json_lines(done.stdout) if "status" in f]
-        assert seconds < 3, done
+        assert seconds < 3 * SLOWER, done
         assert done.returncode == 137, done
         assert len(failures) == 2, done
         for failure in failures:
@@ -179,7 +180,7 @@ def test_gone_between_operations(group, transport, action, cause):
             assert names_victim(failure["text"], 1), failure
             assert cause in failure["text"] or "connection" in failure["text"], failure
             assert OPERATION.match(failure["text"]), failure
-            assert failure["at"] - acted["at"] < 1
+            assert failure["at"] - acted["at"] < SLOWER
         assert done.returncode == (137 if action == "kill" else 1)
 
 
@@ -245,12 +246,12 @@ def test_stopped_before_a_collective(group, transport):
             assert failure["status"] == "LS_ERR_TIMEOUT", failure
             assert named(text) == [2] and "has not entered it" in text, failure
             assert text.startswith(f"{name}("), failure
-            assert 1.9 < failure["at"] - acted["at"] < 3, failure
+            assert 1.9 < failure["at"] - acted["at"] < 3 * SLOWER, failure
         warnings = re.findall(r"lockstep\[(\d)\]: (.* waiting for ([\d.]+) s: .*)", stderr)
         assert sorted(int(w[0]) for w in warnings) == [0, 1, 3], stderr
         for _, text, seconds in warnings:
             assert named(text) == [2], stderr
-            assert 0.4 < float(seconds) < 1.5, stderr
+            assert 0.4 < float(seconds) < 1.5 * SLOWER, stderr
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
@@ -261,7 +262,7 @@ def test_stopped_for_ever(group, transport):
     cases = [((act, 1, "stop"), "rank 1"), (("sh", "-c", two, act), "ranks 0, 1")]
     begin = time.monotonic()
     results = together(lambda words, _: group.run(3, *words, env=env, on_death="end"), cases)
-    assert time.monotonic() - begin < 12
+    assert time.monotonic() - begin < 12 * SLOWER
     for done, (_, who) in zip(results, cases):
         assert done.returncode == 3, done
         failed, ended = [t for t in done.stderr.splitlines() if t.startswith("lockstep: ")]
@@ -293,7 +294,7 @@ def test_stopped_anywhere(group, transport):
             assert failure["status"] == "LS_ERR_TIMEOUT", failure
             assert named(failure["text"]) == [victim], (victim, failures)
             assert OPERATION.match(failure["text"]), failure
-            assert failure["at"] - stopped < 3, failure
+            assert failure["at"] - stopped < 3 * SLOWER, failure
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
@@ -331,7 +332,7 @@ def test_mismatched_calls(group, transport, what, words):
     env = {"LOCKSTEP_TRANSPORT": transport}
     begin = time.monotonic()
     done = group.run(4, program("mismatch"), what, env=env)
-    assert time.monotonic() - begin < 2
+    assert time.monotonic() - begin < 2 * SLOWER
     facts = json_lines(done.stdout)
     assert sorted(f["rank"] for f in facts) == [0, 1, 2, 3], done
     for fact in facts:
@@ -359,7 +360,7 @@ def test_leaving_while_others_go_on(group, transport, collective):
         assert failure["status"] in ("LS_ERR_MISMATCH", "LS_ERR_PEER_DEAD"), failure
         assert re.search(r"ls_finalize\(\) on rank 1|rank 1 has left", failure["text"]), failure
         assert f"{collective}(" in failure["text"], failure
-        assert failure["at"] - acted["at"] < 1
+        assert failure["at"] - acted["at"] < SLOWER
 
 
 def test_leaving_together_is_fine(group):
@@ -476,10 +477,10 @@ def test_joining_twice(group):
 # Speed
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_start_to_end(lockstep, group, transport):
     """Two ranks join, sum once and leave: below 60 ms in all, launcher and processes included."""
-    sanitized = b"__asan_init" in (BUILD / "lockstep").read_bytes()
     command = [lockstep, "run", "-n", "2", "--transport", transport, "--", program("once")]
     times = []
     for _ in range(20):
@@ -487,4 +488,4 @@ def test_start_to_end(lockstep, group, transport):
         subprocess.run(command, env=group.starter.environment(), check=True)
         times.append(time.monotonic() - begin)
     print(f"{transport}: median {statistics.median(times) * 1e3:.1f} ms")
-    assert statistics.median(times) < (1.0 if sanitized else 0.060), times
+    assert statistics.median(times) < (1.0 if SANITIZED else 0.060), times

@@ -11,7 +11,7 @@ import socket
 import time
 
 import pytest
-from conftest import is_alive, wait_until
+from conftest import SLOWER, is_alive, wait_until
 from test_run_hosts import Hosts, ip, network  # noqa: F401
 from trial import OPERATION, json_lines, names_victim, program
 
@@ -148,7 +148,7 @@ def test_killed_rank_is_named_on_every_host(cluster, victim, transport):
         assert failure["status"] == "LS_ERR_PEER_DEAD", failure
         assert names_victim(failure["text"], victim), failure
         assert OPERATION.match(failure["text"]), failure
-    assert max(latency) < 1000
+    assert max(latency) < 1000 * SLOWER
 
 
 @pytest.mark.parametrize("host", [0, 1])
@@ -169,7 +169,7 @@ def test_killed_launcher_takes_its_ranks_along(cluster, host):
     for failure in others.values():
         assert failure["status"] == "LS_ERR_PEER_DEAD", failure
         assert any(names_victim(failure["text"], r) for r in ranks_of[host]), failure
-        assert failure["at"] - killed < 1
+        assert failure["at"] - killed < SLOWER
 
 
 def test_stopped_rank_of_another_host_is_named(cluster):
@@ -188,7 +188,7 @@ def test_stopped_rank_of_another_host_is_named(cluster):
     for failure in failures:
         assert failure["status"] == "LS_ERR_TIMEOUT", failure
         assert f"s: rank {victim} has not entered it" in failure["text"], failure
-        assert 1.9 < failure["at"] - acted["at"] < 3, failure
+        assert 1.9 < failure["at"] - acted["at"] < 3 * SLOWER, failure
     warnings = re.findall(r"waiting for 0\.\d s: rank (\d) has not entered it", stderr)
     assert warnings == [str(victim)] * 5, stderr
 
@@ -209,7 +209,7 @@ def test_cut_cable(cluster):
     for rank, failure in failures.items():
         text = failure["text"]
         assert OPERATION.match(text), failure
-        assert failure["at"] - cut < 5
+        assert failure["at"] - cut < 5 * SLOWER
         if "has left the group" in text:  # after a time-out on another communicator
             continue
         assert failure["status"] == "LS_ERR_TIMEOUT", json.dumps(failures)
@@ -218,7 +218,7 @@ def test_cut_cable(cluster):
         timed_out += 1
     assert timed_out >= 2
     # Until the lease ends, nobody can know more than that it is silent.
-    assert time.monotonic() - cut < 25
+    assert time.monotonic() - cut < 25 * SLOWER
 
 
 def test_late_start_of_a_host(cluster):

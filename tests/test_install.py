@@ -7,9 +7,10 @@ import shutil
 import subprocess
 
 import pytest
-from conftest import BUILD, ROOT, TIMEOUT
+from conftest import BUILD, ROOT, SANITIZED, SLOWER, TIMEOUT
 
 MATH = "-lm"  # of the examples, not of the library
+INSTRUMENTED = "-fsanitize=address" if SANITIZED else ""  # as a library so built asks for
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +20,7 @@ def installed(tmp_path_factory):
         pytest.fail(f"{BUILD}/lockstep does not exist: build it, or set LOCKSTEP_BUILD")
     root = tmp_path_factory.mktemp("installed")
     command = ["meson", "install", "-C", BUILD, "--no-rebuild", "--destdir", root]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT * SLOWER)
     assert done.returncode == 0, done.stdout + done.stderr
     return root
 
@@ -84,7 +85,7 @@ def test_the_programs_of_the_readme(installed, user, leftovers, tmp_path):
     program = re.search(r"```c\n(.*?)```", readme, re.S)[1]
     build, run = re.search(r"```\n(cc .*)\n(lockstep run .*)\n```", readme).groups()
     (tmp_path / "program.c").write_text(program)
-    shell(leftovers, user, tmp_path, f"{build} -Wall -Wextra -Werror")
+    shell(leftovers, user, tmp_path, f"{build} -Wall -Wextra -Werror {INSTRUMENTED}")
     linked = shell(leftovers, user, tmp_path, "ldd program")
     assert str(only(installed, "liblockstep.so.0").parent) in linked
     assert shell(leftovers, user, tmp_path, "command -v lockstep").startswith(str(installed))
@@ -99,7 +100,7 @@ def test_examples(user, leftovers, tmp_path, path):
         pytest.skip(f"no {compiler}")
     flags = "$(pkg-config --cflags --libs lockstep)"
     shell(leftovers, user, tmp_path,
-          f"{compiler} -O2 -Wall -Wextra -Werror {path} {flags} {MATH} -o program")
+          f"{compiler} -O2 -Wall -Wextra -Werror {INSTRUMENTED} {path} {flags} {MATH} -o program")
     alone = path.name in ("train.c", "custom_layer.c")
     shell(leftovers, user, tmp_path, "./program" if alone else "lockstep run -n 2 -- ./program")
 

@@ -14,7 +14,7 @@ import subprocess
 import time
 
 import pytest
-from conftest import children, read_proc, wait_until
+from conftest import SLOWER, children, read_proc, wait_until
 from trial import json_lines, program
 
 pytestmark = [
@@ -302,7 +302,7 @@ def test_a_death_is_noticed_during_an_attack(lockstep, leftovers, attack):
     assert [f["status"] for f in failures] == ["LS_ERR_PEER_DEAD"] * 2
     for failure in failures:
         assert "rank 1 died" in failure["text"]
-        assert failure["at"] - killed < 1
+        assert failure["at"] - killed < SLOWER
     for process in attackers:
         leftovers.finish(process)
 

@@ -249,6 +249,7 @@ def test_every_sample_leaves_its_trace(trainer, tmp_path):
 # The start
 
 
+@pytest.mark.alone
 def test_start_is_quick(lockstep, leftovers):
     """To the end of the first step of mlp with two workers: a few times what any command takes."""
     words = ["train", "mlp", "--json", "--steps", "1", "-n", "2", *settings("eval.batches=1")]
