@@ -178,7 +178,7 @@ static void finish_message(lsi_port *port, lsi_lane *lane)
     if ((lane->wire.flags & LSI_WIRE_CHECKED) && lane->target &&
         lane->check != lane->wire.payload_check) {
         if (lane->xfer)
-            lane->xfer->status = LS_ERR_PEER_DEAD;
+            lsi_port_end(port, lane->xfer, LS_ERR_PEER_DEAD);
         lane->xfer = NULL; /* what follows on the lane must not take its place */
         lsi_port_lose(port, lane->peer, "a message arrived corrupted (payload check differs)");
         return;
@@ -190,14 +190,14 @@ static void finish_message(lsi_port *port, lsi_lane *lane)
     if (lane->kept)
         lane->kept->complete = 1;
     if (lane->xfer)
-        lane->xfer->status = LS_OK;
+        lsi_port_end(port, lane->xfer, LS_OK);
     else if (lane->kept) { /* a receive may have been posted while the payload came in */
         lsi_xfer *x = lsi_queue_take(&port->peers[lane->peer].receiving, &lane->wire);
         if (x && lsi_port_agrees(port, x, &lane->wire, lane->wire.bytes)) {
             if (lane->wire.bytes)
                 memcpy(x->data, lane->kept->data, (size_t)lane->wire.bytes);
             lsi_port_release(port, lane->kept);
-            x->status = LS_OK;
+            lsi_port_end(port, x, LS_OK);
         }
     }
     lane->xfer = NULL;
