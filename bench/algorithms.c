@@ -1,4 +1,5 @@
-/* Every algorithm of a collective against the default choice, interleaved in one run.
+/* Every algorithm of a collective against the default choice, interleaved in one run, each round in
+ * another order: who always came after the same one would pay for the state it leaves.
  *
  *     bench/algorithms [-n RANKS] [--transport shm|tcp]     (builds this and starts it)
  *
@@ -12,11 +13,12 @@
 
 #include <lockstep/lockstep.h>
 
-#define ROUNDS 15
+#define ROUNDS 21
 #define CHOICES 5
 
 static const char *const choices[CHOICES] = {"auto", "direct", "hd", "ring", "tree"};
-static const size_t sizes[] = {8, 1 << 10, 16 << 10, 256 << 10, 1 << 20, 4 << 20, 25 << 20};
+static const size_t sizes[] = {8,         1 << 10, 16 << 10, 64 << 10,
+                               256 << 10, 1 << 20, 4 << 20,  25 << 20};
 #define SIZES (sizeof sizes / sizeof *sizes)
 
 static double now_us(void)
@@ -48,11 +50,26 @@ static ls_status batch(ls_comm *world, float *data, size_t bytes, int calls, dou
     return status;
 }
 
+/* The same order on every rank. */
+static void shuffle(int order[CHOICES])
+{
+    static unsigned state = 1;
+    for (int i = CHOICES - 1; i > 0; i--) {
+        state = state * 1103515245u + 12345u;
+        int k = (int)(state >> 16) % (i + 1), kept = order[i];
+        order[i] = order[k];
+        order[k] = kept;
+    }
+}
+
 static ls_status measure(ls_comm *world, float *data, size_t bytes, double medians[CHOICES])
 {
     double times[CHOICES][ROUNDS];
-    for (int r = -1; r < ROUNDS; r++) /* round -1 warms up */
-        for (int c = 0; c < CHOICES; c++) {
+    int order[CHOICES] = {0, 1, 2, 3, 4};
+    for (int r = -1; r < ROUNDS; r++) { /* round -1 warms up */
+        shuffle(order);
+        for (int i = 0; i < CHOICES; i++) {
+            int c = order[i];
             double us;
             int calls = bytes <= 16 << 10 ? 50 : bytes <= 1 << 20 ? 5 : 1;
             ls_status status = ls_comm_select(world, "allreduce", choices[c]);
@@ -63,6 +80,7 @@ static ls_status measure(ls_comm *world, float *data, size_t bytes, double media
             if (r >= 0)
                 times[c][r] = us;
         }
+    }
     for (int c = 0; c < CHOICES; c++) {
         qsort(times[c], ROUNDS, sizeof(double), by_value);
         medians[c] = times[c][ROUNDS / 2];

@@ -13,13 +13,9 @@
 
 void lsi_schedule_reset(lsi_schedule *s, ls_dtype dtype, ls_op op, int in_host)
 {
-    s->in_host = in_host > 0;
-    s->window = LSI_CHUNK_WINDOW_MAX;
-    s->chunk = LSI_CHUNK_LINE;
-    if (in_host) {
-        s->window = in_host > 2 ? LSI_CHUNK_WINDOW_HOST : LSI_CHUNK_WINDOW_PAIR;
-        s->chunk = in_host > 2 ? LSI_CHUNK_HOST : LSI_CHUNK_PAIR;
-    }
+    s->in_host = in_host;
+    s->window = in_host ? LSI_CHUNK_WINDOW_HOST : LSI_CHUNK_WINDOW_MAX;
+    s->chunk = in_host ? LSI_CHUNK_HOST : LSI_CHUNK_LINE;
     s->backwards = 0;
     s->n = 0;
     s->first = 0;

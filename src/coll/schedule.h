@@ -18,19 +18,19 @@
 #include "coll/tree_order.h"
 #include "transport/port.h"
 
-/* Large vectors are pipelined in chunks, `window` of them under way: few large ones inside a host,
- * where they should stay in the cache, many between hosts, where they fill the line. With its
- * header a chunk is just within so many segments of TCP on loopback (65483 bytes each): a small
- * rest in one more would cost as much as a full one. Two members of a host have its caches for
- * themselves: with two chunks of 4, 8 and 16 segments all-reduces of 1 MiB over TCP take 310, 280
- * and 230 us, of 100 MiB 28, 24.5 and 24.5 ms, with one of 16 segments 230 us and 23.6 ms (Zen 4).
+/* Large vectors are pipelined in chunks, `window` of them under way: one large one inside a host,
+ * where it should stay in the cache, many between hosts, where they fill the line. With its header
+ * a chunk is just within so many segments of TCP on loopback (65483 bytes each): a small rest in
+ * one more would cost as much as a full one. All-reduces over TCP by two members take, with two
+ * chunks of 4, 8 and 16 segments, 310, 280 and 230 us of 1 MiB, 28, 24.5 and 24.5 ms of 100 MiB,
+ * with one of 16 segments 230 us and 23.6 ms (Zen 4). More members have more under way and switch
+ * more often: with two of 8 segments and one of 16, eight of them take 4.4 and 3.9 ms of 1 MiB,
+ * four 27 and 24 ms of 25 MiB (2 cores of a Zen 3); one of 32 segments is too much for the cache.
  */
 #define LSI_CHUNK_SEGMENT ((size_t)65456)
-#define LSI_CHUNK_PAIR (16 * LSI_CHUNK_SEGMENT)
-#define LSI_CHUNK_HOST (8 * LSI_CHUNK_SEGMENT)
+#define LSI_CHUNK_HOST (16 * LSI_CHUNK_SEGMENT)
 #define LSI_CHUNK_LINE (4 * LSI_CHUNK_SEGMENT)
-#define LSI_CHUNK_WINDOW_PAIR 1
-#define LSI_CHUNK_WINDOW_HOST 2
+#define LSI_CHUNK_WINDOW_HOST 1
 #define LSI_CHUNK_WINDOW_MAX 16
 
 typedef enum lsi_step_kind {
@@ -74,8 +74,7 @@ typedef struct lsi_schedule {
 struct ls_comm;
 struct ls_request;
 
-/* Ready for a new operation; keeps the memory. `in_host`: of how many members, if all are on one
- * host; else 0. */
+/* Ready for a new operation; keeps the memory. `in_host`: all members are on one host. */
 void lsi_schedule_reset(lsi_schedule *s, ls_dtype dtype, ls_op op, int in_host);
 void lsi_schedule_free(lsi_schedule *s);
 

@@ -25,7 +25,7 @@ ls_status lsi_build_schedule(ls_request *r)
     lsi_schedule *s = &r->schedule;
     lsi_team team = {comm->size, comm->rank, comm->size, NULL, 0};
     int ring = c->algorithm == LSI_RING;
-    lsi_schedule_reset(s, c->dtype, c->op, comm->one_host ? comm->size : 0);
+    lsi_schedule_reset(s, c->dtype, c->op, comm->one_host);
     s->backwards = r->seq % 2;
     switch (c->coll) {
     case LSI_ALLREDUCE: flat_reduction(r, -1); break;

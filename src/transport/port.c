@@ -48,19 +48,28 @@ lsi_xfer *lsi_queue_take(lsi_xfer_queue *queue, const lsi_wire *wire)
     return NULL;
 }
 
+void lsi_port_end(lsi_port *port, lsi_xfer *xfer, ls_status status)
+{
+    if (xfer->part_of) {
+        lsi_part_end(port, xfer, status);
+        return;
+    }
+    xfer->status = status;
+    if (xfer->pooled) {
+        free(xfer->data);
+        xfer->data = NULL;
+        xfer->next = port->control_free;
+        port->control_free = xfer;
+    }
+}
+
 /* Complete all of a queue with an error. */
 static void fail_queue(lsi_port *port, lsi_xfer_queue *queue)
 {
     while (queue->head) {
         lsi_xfer *x = queue->head;
         queue->head = x->next;
-        x->status = LS_ERR_PEER_DEAD;
-        if (x->pooled) {
-            free(x->data);
-            x->data = NULL;
-            x->next = port->control_free;
-            port->control_free = x;
-        }
+        lsi_port_end(port, x, LS_ERR_PEER_DEAD);
     }
     lsi_queue_init(queue);
 }
@@ -80,7 +89,7 @@ void lsi_port_lose(lsi_port *port, int rank, const char *text)
     for (int l = 0; l < peer->n_lanes; l++) {
         lsi_lane *lane = &peer->lanes[l];
         if (lane->xfer)
-            lane->xfer->status = LS_ERR_PEER_DEAD;
+            lsi_port_end(port, lane->xfer, LS_ERR_PEER_DEAD);
         lane->xfer = NULL;
         fail_queue(port, &lane->sending);
         for (int i = 0; i < port->n_polled; i++)
@@ -113,7 +122,8 @@ lsi_kept *lsi_port_keep(lsi_port *port, int peer, const lsi_wire *wire, size_t b
             free(k->data);
             free(k);
         }
-        if (port->kept_bytes && port->kept_bytes + bytes > LSI_PORT_KEPT_LIMIT)
+        if (port->kept_bytes && port->kept_bytes + bytes > LSI_PORT_KEPT_LIMIT &&
+            !lsi_part_kept_alone(port, peer, wire))
             return NULL;
         size_t least = KEPT_LEAST; /* sizes that fit others, too: the pool is warm soon */
         while (least < bytes)
@@ -153,12 +163,14 @@ void lsi_port_release(lsi_port *port, lsi_kept *kept)
 
 int lsi_port_agrees(lsi_port *port, lsi_xfer *xfer, const lsi_wire *wire, uint64_t bytes)
 {
-    const lsi_wire_call *a = &xfer->wire.call, *b = &wire->call;
-    if (bytes == xfer->wire.bytes && a->coll == b->coll && a->dtype == b->dtype &&
-        a->count == b->count)
+    const lsi_wire mine = xfer->wire;
+    const lsi_wire_call *a = &mine.call, *b = &wire->call;
+    const int peer = xfer->peer;
+    if (bytes == mine.bytes && wire->whole == mine.whole && a->coll == b->coll &&
+        a->dtype == b->dtype && a->count == b->count)
         return 1;
-    xfer->status = LS_ERR_MISMATCH;
-    port->config.events.differs(port->config.events.arg, xfer->peer, wire, &xfer->wire);
+    lsi_port_end(port, xfer, LS_ERR_MISMATCH);
+    port->config.events.differs(port->config.events.arg, peer, wire, &mine);
     return 0;
 }
 
@@ -196,13 +208,7 @@ void lsi_port_sent(lsi_port *port, lsi_xfer *xfer)
         lsi_queue_push(&port->peers[xfer->peer].unacked, xfer);
         return;
     }
-    xfer->status = LS_OK;
-    if (xfer->pooled) {
-        free(xfer->data);
-        xfer->data = NULL;
-        xfer->next = port->control_free;
-        port->control_free = xfer;
-    }
+    lsi_port_end(port, xfer, LS_OK);
 }
 
 static int in_segment(const lsi_port *port, const lsi_xfer *x)
@@ -216,16 +222,22 @@ void lsi_port_send(lsi_port *port, lsi_xfer *xfer)
 {
     lsi_peer *peer = &port->peers[xfer->peer];
     if (!peer->linked) {
-        xfer->status = LS_ERR_PEER_DEAD;
+        lsi_port_end(port, xfer, LS_ERR_PEER_DEAD);
         return;
     }
-    lsi_lane *lane = &peer->lanes[xfer->wire.tag % (uint32_t)peer->n_lanes];
+    const int parts = lsi_port_parts(port, peer, xfer);
+    if (parts > 1) {
+        lsi_port_cut(port, xfer, parts, lsi_port_send);
+        return;
+    }
+    lsi_lane *lane = &peer->lanes[(xfer->wire.tag + xfer->wire.part) % (uint32_t)peer->n_lanes];
     if (!xfer->wire.type)
         xfer->wire.type = LSI_WIRE_DATA;
     xfer->status = LS_IN_PROGRESS;
     xfer->started = 0;
     xfer->by_reference = xfer->wire.type == LSI_WIRE_DATA && xfer->wire.bytes >= 4096 &&
-                         lane->link->ops->fd(lane->link) < 0 && in_segment(port, xfer);
+                         peer->n_lanes == 1 && lane->link->ops->fd(lane->link) < 0 &&
+                         in_segment(port, xfer);
     int idle = !lane->sending.head;
     lsi_queue_push(&lane->sending, xfer);
     if (idle)
@@ -235,6 +247,11 @@ void lsi_port_send(lsi_port *port, lsi_xfer *xfer)
 void lsi_port_recv(lsi_port *port, lsi_xfer *xfer)
 {
     lsi_peer *peer = &port->peers[xfer->peer];
+    const int parts = lsi_port_parts(port, peer, xfer);
+    if (parts > 1) {
+        lsi_port_cut(port, xfer, parts, lsi_port_recv);
+        return;
+    }
     xfer->status = LS_IN_PROGRESS;
     for (lsi_kept *k = port->kept; k; k = k->next) {
         if (k->peer != xfer->peer || !lsi_same_key(&k->wire, &xfer->wire))
@@ -250,12 +267,12 @@ void lsi_port_recv(lsi_port *port, lsi_xfer *xfer)
             if (k->wire.bytes)
                 memcpy(xfer->data, k->data, (size_t)k->wire.bytes);
             lsi_port_release(port, k);
-            xfer->status = LS_OK;
+            lsi_port_end(port, xfer, LS_OK);
         }
         return;
     }
     if (!peer->linked) {
-        xfer->status = LS_ERR_PEER_DEAD;
+        lsi_port_end(port, xfer, LS_ERR_PEER_DEAD);
         return;
     }
     lsi_queue_push(&peer->receiving, xfer);
@@ -347,11 +364,14 @@ static void forget_queue(lsi_port *port, lsi_xfer_queue *queue, uint32_t comm, i
             }
             *copy = *x;
             copy->pooled = 1;
+            copy->part_of = NULL;
             copy->data = bytes ? memcpy(data, x->data, bytes) : data;
             *p = copy;
             p = &copy->next;
+            lsi_part_give(port, x);
         } else {
             *p = x->next;
+            lsi_part_give(port, x);
         }
     }
     queue->tail = p;
@@ -370,6 +390,8 @@ void lsi_port_forget(lsi_port *port, uint32_t comm)
             forget_queue(port, &lane->sending, comm, 1);
             if (lane->stage != LSI_RX_HEADER && lane->wire.comm == comm &&
                 lane->wire.type == LSI_WIRE_DATA) {
+                if (lane->xfer)
+                    lsi_part_give(port, lane->xfer);
                 lane->xfer = NULL;
                 lane->target = NULL;
                 lane->kept = NULL;
@@ -458,6 +480,7 @@ static void free_port(lsi_port *port)
         free(x->data);
         free(x);
     }
+    lsi_parts_free(port);
     if (port->epoll >= 0)
         close(port->epoll);
     free(port->polled);

@@ -7,12 +7,13 @@
  * Invariants:
  * 1. An xfer belongs to its creator; it is linked into the port from post until its status is no
  *    longer LS_IN_PROGRESS, and must not move or die meanwhile (lsi_port_forget ends that early).
- * 2. A peer has one or more links (lanes); a message travels whole on lane tag % lanes. Messages
- *    with equal keys therefore keep their order.
+ * 2. A peer has one or more links (lanes). A message travels on lane tag % lanes, a large one in
+ *    parts on all of them, by a rule that looks at its bytes alone. Messages with equal keys
+ *    therefore keep their order.
  * 3. A message that comes before its receive is kept (up to a limit, then its lane waits), so no
  *    order of receives can deadlock.
- * 4. A send from the shared segment to a peer of the same host travels as a reference: the
- *    receiver copies straight from the sender's memory and acknowledges.
+ * 4. A send from the shared segment to a peer of the same host, who has one lane, travels as a
+ *    reference: the receiver copies straight from the sender's memory and acknowledges.
  * 5. Nothing here blocks except lsi_port_wait, and nothing allocates once the pools are warm.
  */
 #ifndef LSI_TRANSPORT_PORT_H
@@ -31,6 +32,8 @@ typedef struct lsi_xfer {
     lsi_wire wire;
     void *data;                            /* borrowed until completion */
     uint8_t by_reference, started, pooled; /* the port's */
+    uint8_t parts_left;                    /* the port's, of one that is cut */
+    struct lsi_xfer *part_of;              /* the port's: the one that was cut */
 } lsi_xfer;
 
 /* What the port tells its owner; called from inside port calls. */
@@ -48,12 +51,15 @@ typedef struct lsi_port_events {
     void (*lost)(void *arg, int peer, int orderly, const char *text);
 } lsi_port_events;
 
+#define LSI_PORT_PART_LEAST ((size_t)512 << 10)
+
 typedef struct lsi_port_config {
     int self, size, lanes;
     lsi_link **links; /* [size * lanes], a peer's first; NULL where there is none; taken over */
     char *segment;    /* the host's shared segment, for references; NULL: none */
     size_t segment_bytes;
-    int checksum; /* check payloads too */
+    int checksum;      /* check payloads too */
+    size_t part_least; /* bytes of a message that a lane more is worth; 0: LSI_PORT_PART_LEAST */
     lsi_port_events events;
 } lsi_port_config;
 

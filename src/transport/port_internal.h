@@ -1,4 +1,5 @@
-/* The port's structures, shared by port.c (queues, matching, life) and port_move.c (bytes). */
+/* The port's structures, shared by port.c (queues, matching, life), port_move.c (bytes) and
+ * port_parts.c (large messages). */
 #ifndef LSI_TRANSPORT_PORT_INTERNAL_H
 #define LSI_TRANSPORT_PORT_INTERNAL_H
 
@@ -16,6 +17,8 @@ typedef struct lsi_kept {
     size_t capacity;
     char *data;
 } lsi_kept;
+
+typedef struct lsi_part lsi_part;
 
 typedef struct lsi_xfer_queue {
     lsi_xfer *head, **tail;
@@ -61,8 +64,9 @@ struct lsi_port {
     int n_polled;
     lsi_kept *kept, *kept_free;
     size_t kept_bytes;
-    lsi_xfer *control_free;
-    char *discard; /* where unwanted bytes go */
+    lsi_xfer *control_free, *parts_free;
+    lsi_part *parts; /* all that were made */
+    char *discard;   /* where unwanted bytes go */
     size_t discard_bytes;
 };
 
@@ -73,7 +77,7 @@ lsi_xfer *lsi_queue_take(lsi_xfer_queue *queue, const lsi_wire *wire);
 
 static inline int lsi_same_key(const lsi_wire *a, const lsi_wire *b)
 {
-    return a->seq == b->seq && a->tag == b->tag && a->comm == b->comm;
+    return a->seq == b->seq && a->tag == b->tag && a->comm == b->comm && a->part == b->part;
 }
 
 /* Is there something to do that has been read from the link already? */
@@ -91,6 +95,19 @@ int lsi_port_agrees(lsi_port *port, lsi_xfer *xfer, const lsi_wire *wire, uint64
 void lsi_port_copy_reference(lsi_port *port, lsi_xfer *xfer, const lsi_wire *wire, uint64_t offset,
                              uint64_t bytes);
 void lsi_port_sent(lsi_port *port, lsi_xfer *xfer);
+/* The xfer is over: its owner gets the status, the port's own go back to their pools. */
+void lsi_port_end(lsi_port *port, lsi_xfer *xfer, ls_status status);
+/* port_parts.c, for port.c: how many parts such a message is cut into (1: none). */
+int lsi_port_parts(const lsi_port *port, const lsi_peer *peer, const lsi_xfer *xfer);
+/* Post each part of it with `post`. */
+void lsi_port_cut(lsi_port *port, lsi_xfer *xfer, int parts, void (*post)(lsi_port *, lsi_xfer *));
+/* A part is over: its whole is over with the last of them, or with the first that fails. */
+void lsi_part_end(lsi_port *port, lsi_xfer *part, ls_status status);
+/* Back into the pool, if it is a part; its whole hears nothing. */
+void lsi_part_give(lsi_port *port, lsi_xfer *xfer);
+void lsi_parts_free(lsi_port *port);
+/* Are all messages that are kept parts of the one that this is a part of? */
+int lsi_part_kept_alone(const lsi_port *port, int peer, const lsi_wire *wire);
 /* port_move.c, for port.c: 1 if anything moved */
 int lsi_lane_send(lsi_port *port, lsi_lane *lane);
 int lsi_lane_receive(lsi_port *port, lsi_lane *lane);

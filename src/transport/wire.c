@@ -39,6 +39,7 @@ void lsi_wire_encode(const lsi_wire *wire, uint8_t out[LSI_WIRE_BYTES])
     put32(out, LSI_WIRE_MAGIC);
     out[4] = (uint8_t)wire->type;
     out[5] = wire->flags;
+    out[6] = wire->part;
     put32(out + 8, wire->comm);
     put32(out + 12, wire->tag);
     put64(out + 16, wire->seq);
@@ -50,6 +51,7 @@ void lsi_wire_encode(const lsi_wire *wire, uint8_t out[LSI_WIRE_BYTES])
     put32(out + 36, (uint32_t)wire->call.root);
     put64(out + 40, wire->call.count);
     put32(out + 48, wire->payload_check);
+    put64(out + 52, wire->whole);
     put32(out + 60, lsi_wire_check(0, out, 60));
 }
 
@@ -66,22 +68,27 @@ ls_status lsi_wire_decode(const uint8_t in[LSI_WIRE_BYTES], lsi_wire *wire)
         return lsi_fail(LS_ERR_PROTOCOL, NULL, what, "unknown type %u", type);
     if (in[5] & ~LSI_WIRE_CHECKED)
         return lsi_fail(LS_ERR_PROTOCOL, NULL, what, "unknown flags %02x", in[5]);
-    uint8_t reserved = in[6] | in[7];
-    for (int i = 52; i < 60; i++)
-        reserved |= in[i];
-    if (reserved)
-        return lsi_fail(LS_ERR_PROTOCOL, NULL, what, "reserved bytes are not zero");
-    uint64_t bytes = get64(in + 24);
+    if (in[7])
+        return lsi_fail(LS_ERR_PROTOCOL, NULL, what, "reserved byte is not zero");
+    uint64_t bytes = get64(in + 24), whole = get64(in + 52);
     uint64_t limit = type == LSI_WIRE_DATA ? LSI_WIRE_MAX_PAYLOAD : LSI_WIRE_MAX_CONTROL;
     if (bytes > limit)
         return lsi_fail(LS_ERR_PROTOCOL, NULL, what, "payload of %llu bytes exceeds %llu",
                         (unsigned long long)bytes, (unsigned long long)limit);
+    if (whole ? type != LSI_WIRE_DATA || whole > limit || bytes >= whole : in[6] != 0)
+        return lsi_fail(LS_ERR_PROTOCOL, NULL, what, "%llu bytes are no part %u of %llu",
+                        (unsigned long long)bytes, in[6], (unsigned long long)whole);
+    if (in[6] >= LSI_WIRE_MAX_PARTS)
+        return lsi_fail(LS_ERR_PROTOCOL, NULL, what, "part %u exceeds %u", in[6],
+                        LSI_WIRE_MAX_PARTS - 1);
     wire->type = (lsi_wire_type)type;
     wire->flags = in[5];
+    wire->part = in[6];
     wire->comm = get32(in + 8);
     wire->tag = get32(in + 12);
     wire->seq = get64(in + 16);
     wire->bytes = bytes;
+    wire->whole = whole;
     wire->call.coll = in[32];
     wire->call.dtype = in[33];
     wire->call.op = in[34];

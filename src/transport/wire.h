@@ -4,13 +4,16 @@
  *
  *      0  magic    u32     8  comm  u32    16  seq    u64    32  call  16 bytes
  *      4  type     u8     12  tag   u32    24  bytes  u64    48  payload check u32
- *      5  flags    u8                                        52  reserved
- *                                                            60  header check u32
+ *      5  flags    u8                                        52  whole u64
+ *      6  part     u8                                        60  header check u32
+ *      7  reserved
  *
  * Invariants:
- * 1. A header whose magic, type, flags, reserved bytes or check are wrong is never acted upon.
+ * 1. A header whose magic, type, flags, part, reserved byte or check are wrong is never acted upon.
  * 2. `call` says what the sender is doing, so that the receiver can tell a mismatched call from a
  *    message, and say who called what.
+ * 3. A large message travels in parts (port_parts.c): `whole` is the bytes of all of them together,
+ *    `bytes` those of this one, the part-th. Both are 0 in a message that is not cut.
  */
 #ifndef LSI_TRANSPORT_WIRE_H
 #define LSI_TRANSPORT_WIRE_H
@@ -24,6 +27,7 @@
 #define LSI_WIRE_MAGIC 0x314d534cu /* "LSM1" */
 #define LSI_WIRE_MAX_PAYLOAD ((uint64_t)1 << 40)
 #define LSI_WIRE_MAX_CONTROL 4096u /* payload of every type but DATA */
+#define LSI_WIRE_MAX_PARTS 16      /* of a message */
 
 typedef enum lsi_wire_type {
     LSI_WIRE_DATA = 1, /* payload: the message */
@@ -46,9 +50,9 @@ typedef struct lsi_wire_call {
 
 typedef struct lsi_wire {
     lsi_wire_type type;
-    uint8_t flags;
+    uint8_t flags, part;
     uint32_t comm, tag;
-    uint64_t seq, bytes;
+    uint64_t seq, bytes, whole;
     lsi_wire_call call;
     uint32_t payload_check;
 } lsi_wire;

@@ -214,6 +214,9 @@ static ls_status open_world(rank *self)
     for (int i = 0; l->fault && i < l->size * l->lanes; i++)
         if (links[i])
             LSI_TRY(lsi_fault_wrap(l->fault, self->rank, i / l->lanes, &links[i]));
+    for (int i = 0; l->wrap && i < l->size * l->lanes; i++)
+        if (links[i])
+            l->wrap(self->rank, i / l->lanes, i % l->lanes, &links[i]);
     return lsi_world_open(&config, &self->comm);
 }
 

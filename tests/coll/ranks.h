@@ -55,7 +55,9 @@ typedef struct ranks_layout {
     int lanes;         /* sockets for each peer */
     double timeout_s;  /* of the communicator; 0: RANKS_TIMEOUT_S */
     const char *fault; /* plan for all links, or NULL */
-    unsigned alarm_s;  /* 0: 60, more under sanitizers */
+    /* Puts something in front of each link, or NULL. */
+    void (*wrap)(int self, int peer, int lane, lsi_link **link);
+    unsigned alarm_s; /* 0: 60, more under sanitizers */
 } ranks_layout;
 
 /* One host, shared memory. */

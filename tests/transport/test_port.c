@@ -271,7 +271,7 @@ static void test_kept_limit(void **state)
         tear_down(state);
         open_ports(0, 1);
     }
-    enum { N = 9 };
+    enum { N = 9, TURNS = 40 }; /* a mebibyte is sent in each */
     const size_t bytes = LSI_PORT_KEPT_LIMIT / 8;
     char *out = malloc(bytes + 1), *in = malloc(bytes + 1), small = 7, got = 0;
     lsi_xfer s[N], last = make(0, 1, 0, 99, &small, 1), r;
@@ -279,14 +279,14 @@ static void test_kept_limit(void **state)
     for (uint32_t i = 0; i < N; i++) {
         s[i] = make(0, 1, 0, i, out, bytes);
         lsi_port_send(ends[0].port, &s[i]);
-        turn(2);
+        turn(TURNS);
     }
     lsi_port_send(ends[0].port, &last);
-    turn(5); /* eight are kept, one waits, with the small one behind it */
+    turn(TURNS); /* eight are kept, one waits, with the small one behind it */
     for (uint32_t i = N; i-- > 0;) {
         r = make(1, 1, 0, i, in, bytes);
         lsi_port_recv(ends[1].port, &r);
-        turn(5);
+        turn(TURNS);
         assert_int_equal(r.status, LS_OK);
     }
     r = make(1, 1, 0, 99, &got, 1);
@@ -300,11 +300,11 @@ static void test_kept_limit(void **state)
     lsi_port_send(ends[0].port, &last);
     r = make(1, 1, 0, 99, &got, 1);
     lsi_port_recv(ends[1].port, &r);
-    turn(5);
+    turn(TURNS);
     assert_int_equal(r.status, LS_OK);
     r = make(1, 1, 0, 1, in, bytes + 1);
     lsi_port_recv(ends[1].port, &r);
-    turn(5);
+    turn(TURNS);
     assert_int_equal(r.status, LS_OK);
     assert_filled(in, 3, bytes + 1);
     free(out);

@@ -12,8 +12,9 @@
  *     8   a refused message is answered, as a communicator does
  *    16   the communicator is forgotten half-way
  *    32   receives are posted half-way, not before
+ *    64   two lanes, so that messages of 16 bytes have two parts
  *
- * The rest is the stream.
+ * The rest is the stream; of two lanes each gets a half.
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -29,8 +30,8 @@ typedef struct feed {
     int send_breaks;
 } feed;
 
-enum { REPAIR = 1, RECHECK = 2, DEAF = 4, ANSWER = 8, FORGET = 16, LATE = 32 };
-enum { RECEIVES = 6, SENDS = 2 };
+enum { REPAIR = 1, RECHECK = 2, DEAF = 4, ANSWER = 8, FORGET = 16, LATE = 32, LANES = 64 };
+enum { RECEIVES = 6, SENDS = 2, PART_LEAST = 8 };
 
 typedef struct world {
     lsi_port *port;
@@ -128,6 +129,10 @@ static void repair(uint8_t *data, size_t size, int recheck)
         at += LSI_WIRE_BYTES;
         if (payload > size - at)
             payload = size - at;
+        if (w.type == LSI_WIRE_DATA && (h[6] || h[52])) {
+            w.part = h[6] % LSI_WIRE_MAX_PARTS;
+            w.whole = h[52] > w.bytes ? h[52] : w.bytes + 1;
+        }
         w.payload_check = recheck ? lsi_wire_check(0, data + at, payload) : h[48];
         lsi_wire_encode(&w, h);
         at += payload;
@@ -149,13 +154,21 @@ static void feed_port(int mode, const uint8_t *data, size_t size)
     static char segment[3 * 4096];
     char in[RECEIVES][40];
     world w = {.mode = mode};
-    feed *f = calloc(1, sizeof *f);
-    lsi_link *links[2] = {NULL, &f->link};
-    *f = (feed){{&feed_ops}, data, size, size % 61, 0};
+    const int lanes = mode & LANES ? 2 : 1;
+    const size_t half = lanes == 2 ? size / 2 : size;
+    feed *f[2] = {calloc(1, sizeof **f), lanes == 2 ? calloc(1, sizeof **f) : NULL};
+    lsi_link *links[4] = {NULL};
+    links[lanes] = &f[0]->link;
+    *f[0] = (feed){{&feed_ops}, data, half, size % 61, 0};
+    if (f[1]) {
+        links[lanes + 1] = &f[1]->link;
+        *f[1] = (feed){{&feed_ops}, data + half, size - half, size % 53, 0};
+    }
     lsi_port_config config = {.self = 0,
                               .size = 2,
-                              .lanes = 1,
+                              .lanes = lanes,
                               .links = links,
+                              .part_least = PART_LEAST,
                               .segment = segment,
                               .segment_bytes = sizeof segment,
                               .checksum = 1,
@@ -169,7 +182,8 @@ static void feed_port(int mode, const uint8_t *data, size_t size)
         w.sends[i].wire = (lsi_wire){.comm = 1, .seq = i, .bytes = 4096 + i};
         lsi_port_send(w.port, &w.sends[i]);
     }
-    f->send_breaks = mode & DEAF;
+    for (int l = 0; l < lanes && !w.losses; l++)
+        f[l]->send_breaks = mode & DEAF;
     for (size_t turn = 0; turn <= size + 8 && !w.losses; turn++) {
         if (turn == 2 && mode & LATE)
             post_receives(&w, in);
@@ -195,8 +209,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     int mode = *data++;
     uint8_t *stream = malloc(size); /* one byte more than needed: never NULL */
     memcpy(stream, data, --size);
-    if (mode & REPAIR)
-        repair(stream, size, mode & RECHECK);
+    const size_t half = mode & LANES ? size / 2 : size;
+    if (mode & REPAIR) {
+        repair(stream, half, mode & RECHECK);
+        repair(stream + half, size - half, mode & RECHECK);
+    }
     if (size >= LSI_WIRE_BYTES && lsi_wire_decode(stream, &wire) == LS_OK) {
         lsi_wire_encode(&wire, again);
         if (memcmp(again, stream, LSI_WIRE_BYTES))

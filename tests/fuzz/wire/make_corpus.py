@@ -7,15 +7,21 @@ import zlib
 DATA, REF, ACK, ABORT, STATUS, GOODBYE = range(1, 7)
 
 
-def message(kind, comm=1, tag=0, seq=0, payload=b"", call=(0, 0, 0, 0, 0, 0), flags=0, check=0):
+def message(
+    kind, comm=1, tag=0, seq=0, payload=b"", call=(0,) * 6, flags=0, check=0, part=0, whole=0
+):
     """A header as src/transport/wire.h describes it, with its payload."""
-    head = struct.pack("<IBBHIIQQ", 0x314D534C, kind, flags, 0, comm, tag, seq, len(payload))
-    head += struct.pack("<BBBBiQ", *call) + struct.pack("<IQ", check, 0)
+    head = struct.pack("<IBBBBII", 0x314D534C, kind, flags, part, 0, comm, tag)
+    head += struct.pack("<QQBBBBiQIQ", seq, len(payload), *call, check, whole)
     return head + struct.pack("<I", zlib.crc32(head)) + payload
 
 
 def checked(**how):
     return message(DATA, flags=1, check=zlib.crc32(how["payload"]), **how)
+
+
+def part(number, whole=16, size=8, seq=2):
+    return message(DATA, seq=seq, part=number, whole=whole, payload=bytes([number]) * size)
 
 
 SEEDS = {
@@ -33,12 +39,19 @@ SEEDS = {
     "goodbye": message(GOODBYE),
     "cut": message(DATA, seq=2, payload=bytes(16))[:70],
     "huge": message(DATA, seq=2)[:24] + b"\xff" * 40,
+    "parts": part(0) + part(1),
+    "parts-turned": part(1) + part(0),
+    "parts-differ": part(0, 17) + part(1, 17, 9),
+    "parts-unasked": part(0, seq=1) + part(1, seq=7),
+    "parts-beyond": part(15) + part(3, 99, 0),
+    "parts-wrong": part(1, 8),
     "many": b"".join(
         message(DATA, seq=i % 4, tag=i % 2, payload=bytes(8 * (i % 4))) for i in range(99)
     ),
 }
 # How a stream is used: see the head of fuzz_wire.c. Raw, put right, and everything at once.
 MODES = {"": 0, "-right": 3, "-deaf": 4 | 8 | 3, "-forgotten": 16 | 3, "-late": 32 | 3}
+LANES = 64
 
 if __name__ == "__main__":
     folder = pathlib.Path(__file__).parent / "corpus"
@@ -46,3 +59,4 @@ if __name__ == "__main__":
     for name, data in SEEDS.items():
         for suffix, mode in MODES.items():
             (folder / (name + suffix)).write_bytes(bytes([mode]) + data)
+            (folder / (name + suffix + "-lanes")).write_bytes(bytes([mode | LANES]) + data)
