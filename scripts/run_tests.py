@@ -65,7 +65,7 @@ LONG = ["train", "train_hosts", "join_data", "bench"]
 # What runs with the sanitizers each time: every command and every way to fail, with little to
 # compute, at which they are slow. (scripts/test --asan-all runs all.)
 SANITIZED = ["faults", "run", "run_hosts", "hosts", "security", "train_faults", "info", "hash"]
-SANITIZED += ["examples", "install"]
+SANITIZED += ["examples", "install"]  # files, then tests of others
 SANITIZED_TESTS = [
     "test_bench.py::test_two_hosts",
     "test_bench.py::test_algorithm",

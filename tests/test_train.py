@@ -12,7 +12,7 @@ import subprocess
 import time
 
 import pytest
-from conftest import wait_until
+from conftest import SANITIZED, wait_until
 from training import BRIEF, MODELS, Trainer, curve, newest, read_tensors, settings
 from training import write_cifar, write_criteo
 
@@ -37,13 +37,13 @@ def assert_same(found, wanted):
 @pytest.mark.parametrize("model", MODELS)
 def test_any_number_of_workers(trainer, model, batch):
     words = [*trainer.model(model), *STEPS, "--batch", batch, "--eval-every", "20"]
-    one = trainer.train(*words, "-n", 1)
+    one = trainer.train(*words, "-n", 1)  # under sanitizers, few numbers: it takes minutes there
     lines = curve(one.folder)
     assert [fact["step"] for fact in lines if "loss" in fact] == list(range(1, 61))
     assert [fact["step"] for fact in lines if "eval_loss" in fact] == [20, 40, 60]
-    for workers in (2, 3, 4, 5, 7, 8):
+    for workers in (3, 8) if SANITIZED else (2, 3, 4, 5, 7, 8):
         assert_same(trainer.train(*words, "-n", workers), one)
-    for workers in (2, 3):
+    for workers in (2,) if SANITIZED else (2, 3):
         tcp = {"LOCKSTEP_TRANSPORT": "tcp"}
         assert_same(trainer.train(*words, "-n", workers, env=tcp), one)
 
