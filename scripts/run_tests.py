@@ -196,7 +196,8 @@ def parse_meson(path):
 
 def run_meson(log, folder, name, select=(), slower=1, before=()):
     """Runs the meson tests of a build folder; name is for their log."""
-    results = os.path.join(ROOT, folder, "meson-logs", name + ".json")
+    logs = f"{name}-{os.path.basename(*BEHIND)}.json"  # meson adds the wrapper's name
+    results = os.path.join(ROOT, folder, "meson-logs", logs)
     if os.path.exists(results):
         os.remove(results)
     command = [*before, "meson", "test", "-C", folder, "--no-rebuild", "--logbase", name]
