@@ -1,7 +1,8 @@
 /* Faults through the same seam that the product uses: a link in front of another link.
  *
  * A plan is text, from LOCKSTEP_FAULT or a test: "RANK>PEER KIND=K" items separated by ';', where
- * RANK is the sender and either may be '*'; K counts the messages sent on that link from 1:
+ * RANK is the sender and either may be '*'; K counts the messages (or parts of large ones) sent on
+ * that link from 1:
  *
  *     0>1 drop=3         the 3rd message is never sent
  *     *>2 delay=5:200    before the 5th message, nothing is sent for 200 ms
