@@ -212,10 +212,12 @@ static ls_status foreign(ls_request *r, int i, ssize_t moved, size_t bytes)
 {
     if (moved == (ssize_t)bytes)
         return LS_OK;
+    const int gone = moved < 0 && errno == ESRCH; /* known before whoever watches it says so */
+    const char *why = gone ? "its process is gone" : moved < 0 ? strerror(errno) : "partial copy";
     char call[LSI_DESCRIBE_MAX], text[LSI_ERROR_MAX];
-    snprintf(text, sizeof text, "%s: cannot reach the memory of rank %d: %s",
-             lsi_call_describe(&r->call.what, call, sizeof call), r->comm->locals[i],
-             moved < 0 ? strerror(errno) : "partial copy");
+    snprintf(text, sizeof text,
+             gone ? "%s: rank %d died: %s" : "%s: cannot reach the memory of rank %d: %s",
+             lsi_call_describe(&r->call.what, call, sizeof call), r->comm->locals[i], why);
     lsi_board_end_work(r->comm, r->seq); /* those who hear of it wait for us */
     lsi_world_look(r->comm->world);      /* its death may be known by now, which says more */
     if (r->comm->failed != LS_OK)
