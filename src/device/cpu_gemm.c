@@ -147,7 +147,9 @@ static void take_a(const lsi_gemm *g, const k_block *kb, lsi_tile *t, size_t i, 
 static void strip(const lsi_gemm *g, const k_block *kb, lsi_tile *t, size_t i, size_t j0, size_t n,
                   float *packed, float *room)
 {
-    const int after = kb->last && (g->bias || g->slope || g->act != LSI_ACT_NONE);
+    const int simple = g->act == LSI_ACT_NONE || g->act == LSI_ACT_RELU;
+    const int in_tile = kb->last && g->bias && simple && !g->slope;
+    const int after = kb->last && !in_tile && (g->bias || g->slope || g->act != LSI_ACT_NONE);
     const int packs = i == 0 && !g->are_packed;
     const float *from = kb->first ? g->start : g->c;
     t->ld_start = kb->first ? g->ld_start : g->ldc;
@@ -164,6 +166,7 @@ static void strip(const lsi_gemm *g, const k_block *kb, lsi_tile *t, size_t i, s
         t->b = panel;
         t->c = g->c + i * g->ldc + j0 + j;
         t->start = from ? from + i * t->ld_start + j0 + j : NULL;
+        t->bias = in_tile ? g->bias + j0 + j : NULL;
         if (packs)
             pack_panel(g, kb, t, j0 + j, panel);
         LSI_K(tile)(t);
@@ -184,8 +187,12 @@ static void strip(const lsi_gemm *g, const k_block *kb, lsi_tile *t, size_t i, s
 static void columns(const lsi_gemm *g, const k_block *kb, size_t j0, size_t n, float *packed,
                     float *room)
 {
-    lsi_tile t = {
-        .k = kb->k, .segments = 1, .ldc = g->ldc, .b_next = kb->k * TILE_COLS, .c_next = TILE_COLS};
+    lsi_tile t = {.k = kb->k,
+                  .segments = 1,
+                  .ldc = g->ldc,
+                  .least = g->act == LSI_ACT_RELU ? 0.0f : -INFINITY,
+                  .b_next = kb->k * TILE_COLS,
+                  .c_next = TILE_COLS};
     const size_t rows = tile_strip(g->m);
     for (size_t i = 0; i < g->m; i += t.rows) {
         t.rows = tile_height(g->m - i, rows);

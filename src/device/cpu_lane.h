@@ -25,9 +25,14 @@ typedef __m256 lane, lane_all;
 #define LANE_STORE(p, v) _mm256_storeu_ps(p, v)
 #define LANE_ALL(p) _mm256_broadcast_ss(p)
 #define LANE_FMA(a, b, c) _mm256_fmadd_ps(a, b, c)
+#define LANE_OF(x) _mm256_set1_ps(x)
+#define LANE_ADD(a, b) _mm256_add_ps(a, b)
+#define LANE_MAX(a, b) _mm256_max_ps(a, b)
 /* Written down as it is: the compiler would take other forms of it, and copy registers. */
 #define LANE_FMA_TO(acc, a, b)                                                                     \
     __asm__ volatile("vfmadd231ps %2, %1, %0" : "+x"(acc) : "x"(a), "x"(b))
+/* Likewise: it would load the same again to have a register for something else. */
+#define LANE_TAKE(to, p) __asm__ volatile("vmovups %1, %0" : "=x"(to) : "m"(*(const __m256_u *)(p)))
 #elif defined(LSI_VEC_NEON)
 #define LANES 16
 typedef v16 lane;
@@ -57,6 +62,16 @@ typedef v16 lane, lane_all;
 #define LANE_STORE(p, v) v16_store(p, v)
 #define LANE_ALL(p) v16_set1(*(p))
 #define LANE_FMA(a, b, c) v16_fma(a, b, c)
+#endif
+
+#if LANES == 16
+#define LANE_OF(x) v16_set1(x)
+#define LANE_ADD(a, b) v16_add(a, b)
+#define LANE_MAX(a, b) v16_max(a, b)
+#endif
+
+#if !defined(LANE_TAKE)
+#define LANE_TAKE(to, p) ((to) = LANE_LOAD(p))
 #endif
 
 /* acc += a b */

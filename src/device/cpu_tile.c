@@ -1,6 +1,9 @@
 /* The tile in registers (cpu_tile.h), once for each number of rows, and packing for it. */
 #include "device/cpu_tile.h"
 #include "device/vec_transpose.h"
+#if defined(LSI_VEC_AVX2)
+#include "device/cpu_tile_avx2.h"
+#endif
 
 /* B comes from the second cache: it is asked for this many rows early. */
 #if defined(LSI_VEC_AVX2)
@@ -14,7 +17,7 @@
 /* Steps of k that are written out one after the other. The loop's test, and where strides are
  * constants the pointers, are then a small part of what the processor takes in, which is the limit
  * while another thread shares the core: a tenth faster there (Zen 4), the same where the core is
- * ours. */
+ * ours. Those of a whole tile of packed panels are in cpu_tile_avx2.h. */
 #if defined(LSI_VEC_AVX2)
 #define WRITTEN_OUT 4
 #else
@@ -51,7 +54,7 @@ LSI_VEC void step(const form f, const float *const *a, const float *b, size_t ah
     b += ahead * f.b_row;
 #pragma GCC unroll 4
     for (int v = 0; v < f.vectors; v++)
-        bv[v] = LANE_LOAD(b + v * LANES);
+        LANE_TAKE(bv[v], b + v * LANES);
 #pragma GCC unroll 4
     for (int v = 0; v < f.vectors; v += LANES_OF_A_LINE)
         __builtin_prefetch(b + (f.keeps ? AHEAD_KEEPS : AHEAD) * f.b_row + v * LANES);
@@ -80,17 +83,52 @@ LSI_VEC void step(const form f, const float *const *a, const float *b, size_t ah
 LSI_VEC void advance(const form f, size_t steps, const float **a, const float **b)
 {
 #pragma GCC unroll 16
-    for (int i = 0; i * f.near < f.rows; i++)
+    for (int i = 0; i * f.near < f.rows; i++) {
         a[i] += steps * f.a_col;
-    *b += steps * f.b_row;
-    if (!f.packed) { /* one pointer each, not one a step */
-        FORGET(a[0]);
-        FORGET(*b);
+        FORGET(a[i]);
+    }
+    *b += steps * f.b_row; /* one pointer each, not one a step */
+    FORGET(*b);
+}
+
+/* What is done to a finished tile while it is in registers. */
+LSI_VEC void finish(const form f, const float *bias, float least, accumulators acc)
+{
+    const lane bound = LANE_OF(least);
+#pragma GCC unroll 4
+    for (int v = 0; v < f.vectors; v++) {
+        const lane plus = LANE_LOAD(bias + v * LANES);
+#pragma GCC unroll 16
+        for (int i = 0; i < f.rows; i++)
+            acc[i][v] = LANE_MAX(bound, LANE_ADD(acc[i][v], plus));
     }
 }
 
+/* The next WRITTEN_OUT steps of k; the pointers move on. */
+LSI_VEC void steps_written_out(const form f, const float **a, const float **b, copies *keep,
+                               accumulators acc)
+{
+#if defined(LSI_VEC_AVX2)
+    const int four = f.packed && f.rows == TILE_ROWS && f.vectors == TILE_VECTORS;
+    if (four && f.near == NEAR)
+        four_by_row(a[0], a[1], f.a_row, *b, acc);
+    else if (four)
+        four_packed(a[0], *b, acc);
+    else
+#endif
+#pragma GCC unroll 4
+        for (size_t u = 0; u < WRITTEN_OUT; u++) {
+            step(f, a, *b, f.packed ? u : 0, keep, acc);
+            if (!f.packed)
+                advance(f, 1, a, b);
+        }
+    if (f.packed)
+        advance(f, WRITTEN_OUT, a, b);
+}
+
 LSI_VEC void multiply_one(const form f, const lsi_tile *t, const float *from, const float *b,
-                          const float *start, size_t ld_start, float *c, size_t ldc)
+                          const float *start, size_t ld_start, const float *bias, float *c,
+                          size_t ldc)
 {
     accumulators acc;
 #pragma GCC unroll 16
@@ -108,21 +146,15 @@ LSI_VEC void multiply_one(const form f, const lsi_tile *t, const float *from, co
             FORGET(a[i]);
         }
         size_t left = t->k;
-        for (; WRITTEN_OUT > 1 && left >= WRITTEN_OUT; left -= WRITTEN_OUT) {
-#pragma GCC unroll 4
-            for (int u = 0; u < WRITTEN_OUT; u++) {
-                step(f, a, b, f.packed ? (size_t)u : 0, &keep, acc);
-                if (!f.packed)
-                    advance(f, 1, a, &b);
-            }
-            if (f.packed)
-                advance(f, WRITTEN_OUT, a, &b);
-        }
+        for (; WRITTEN_OUT > 1 && left >= WRITTEN_OUT; left -= WRITTEN_OUT)
+            steps_written_out(f, a, &b, &keep, acc);
         for (; left > 0; left--) {
             step(f, a, b, 0, &keep, acc);
             advance(f, 1, a, &b);
         }
     }
+    if (bias)
+        finish(f, bias, t->least, acc);
 #pragma GCC unroll 16
     for (int i = 0; i < f.rows; i++)
 #pragma GCC unroll 4
@@ -130,29 +162,45 @@ LSI_VEC void multiply_one(const form f, const lsi_tile *t, const float *from, co
             LANE_STORE(c + (size_t)i * ldc + v * LANES, acc[i][v]);
 }
 
-/* Tile after tile: what has to be set up for one serves them all. */
+/* Asks for a tile of C, to be written. */
+LSI_VEC void ask_for_c(const form f, const float *c, size_t ldc)
+{
+    FORGET(c); /* or its rows would keep registers */
+#pragma GCC unroll 16
+    for (int i = 0; i < f.rows; i++)
+        __builtin_prefetch(c + (size_t)i * ldc, 1);
+}
+
+/* Tile after tile: what has to be set up for one serves them all, and each has the time to fetch
+ * the next one's C. */
 LSI_VEC void multiply(const form f, const lsi_tile *t, const float *start, size_t ld_start,
-                      float *c, size_t ldc)
+                      const float *bias, float *c, size_t ldc)
 {
     const float *a = t->a, *b = t->b;
+    if (!start)
+        ask_for_c(f, c, ldc);
     for (size_t left = f.keeps ? 0 : t->more;; left--) {
-        multiply_one(f, t, a, b, start, ld_start, c, ldc);
+        if (left > 0)
+            ask_for_c(f, c + t->c_next, ldc);
+        multiply_one(f, t, a, b, start, ld_start, bias, c, ldc);
         if (left == 0)
             return;
         a += t->a_next;
         b += t->b_next;
         c += t->c_next;
         start = start ? start + t->c_next : NULL;
+        bias = bias ? bias + t->c_next : NULL;
     }
 }
 
 /* keeps is a constant where this is used. */
 LSI_VEC void multiply_rows(const int keeps, const lsi_tile *t, const float *start, size_t ld_start,
-                           float *c, size_t ldc)
+                           const float *bias, float *c, size_t ldc)
 {
     /* A by rows, packed, or by columns; B packed, or as it comes. */
 #define FORM(r, v, near, packed, a_row, a_col, b_row)                                              \
-    multiply((form){r, v, keeps, near, packed, a_row, a_col, b_row}, t, start, ld_start, c, ldc)
+    multiply((form){r, v, keeps, near, packed, a_row, a_col, b_row}, t, start, ld_start, bias, c,  \
+             ldc)
 #define ONE(r, v)                                                                                  \
     do {                                                                                           \
         const int packed = !keeps && t->b_row == (v)*LANES;                                        \
@@ -200,14 +248,15 @@ LSI_VEC void multiply_rows(const int keeps, const lsi_tile *t, const float *star
 
 /* Two functions: the loops of the first have all registers for themselves. */
 static __attribute__((noinline)) void multiply_only(const lsi_tile *t, const float *start,
-                                                    size_t ld_start, float *c, size_t ldc)
+                                                    size_t ld_start, const float *bias, float *c,
+                                                    size_t ldc)
 {
-    multiply_rows(0, t, start, ld_start, c, ldc);
+    multiply_rows(0, t, start, ld_start, bias, c, ldc);
 }
 
 static __attribute__((noinline)) void multiply_and_keep(const lsi_tile *t)
 {
-    multiply_rows(1, t, t->start, t->ld_start, t->c, t->ldc);
+    multiply_rows(1, t, t->start, t->ld_start, t->bias, t->c, t->ldc);
 }
 
 void LSI_K(tile)(const lsi_tile *t)
@@ -217,14 +266,16 @@ void LSI_K(tile)(const lsi_tile *t)
         return;
     }
     if (t->cols == t->width) {
-        multiply_only(t, t->start, t->ld_start, t->c, t->ldc);
+        multiply_only(t, t->start, t->ld_start, t->bias, t->c, t->ldc);
         return;
     }
-    float edge[TILE_ROWS * TILE_COLS] = {
-        0}; /* at the right edge: C has fewer columns than a vector */
+    /* At the right edge: C has fewer columns than a vector. */
+    float edge[TILE_ROWS * TILE_COLS] = {0}, bias[TILE_COLS] = {0};
+    if (t->bias)
+        memcpy(bias, t->bias, t->cols * sizeof *bias);
     for (size_t r = 0; t->start && r < t->rows; r++)
         memcpy(edge + r * TILE_COLS, t->start + r * t->ld_start, t->cols * sizeof *edge);
-    multiply_only(t, edge, TILE_COLS, edge, TILE_COLS);
+    multiply_only(t, edge, TILE_COLS, t->bias ? bias : NULL, edge, TILE_COLS);
     for (size_t r = 0; r < t->rows; r++)
         memcpy(t->c + r * t->ldc, edge + r * TILE_COLS, t->cols * sizeof *edge);
 }

@@ -44,11 +44,13 @@ typedef struct lsi_tile {
     size_t ld_start;
     float *c;
     size_t ldc;
-    /* So many tiles more, of whole width, each with A, B and C (and start) moved by so much. */
+    const float *bias; /* not NULL: then added to each row, and what is below `least` raised */
+    float least;       /* 0: relu; -infinity: nothing */
+    /* So many tiles more, of whole width, each with A, B and C (start, bias) moved by so much. */
     size_t more, a_next, b_next, c_next;
 } lsi_tile;
 
-/* C = start + A B, each element a chain of fma in ascending k. */
+/* C = start + A B, each element a chain of fma in ascending k; then the bias. */
 void LSI_K(tile)(const lsi_tile *tile);
 
 /* The width of a panel when `left` columns are left. */
