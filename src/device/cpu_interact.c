@@ -1,64 +1,88 @@
 /* Dot interaction of a recommendation model: the products of each pair of feature vectors.
  *
  * There are many pairs of short vectors, so that what counts is how many of them are under way at
- * once: sixteen products are folded together, and the gradients of several rows computed together.
+ * once: the products of a row with sixteen others are computed side by side, from the sample turned
+ * round, and the gradients of several rows together.
  */
 #include "base/status.h"
 #include "device/cpu.h"
 #include "device/vec.h"
 #include "device/vec_transpose.h"
 
-/* One product is a sum of d terms over sixteen lanes. */
-LSI_VEC v16 dot_lanes(size_t d, const float *a, const float *b)
+/* A sample (f, d) by columns: column c at `at` + c ld, zeros beyond f and d. */
+typedef struct columns {
+    float *at;
+    size_t ld, count; /* both multiples of sixteen */
+} columns;
+
+static void turn(size_t f, size_t d, const float *x, const columns *to)
+{
+    for (size_t i = 0; i < to->ld; i += 16)
+        for (size_t c = 0; c < to->count; c += 16) {
+            v16 block[16];
+            for (size_t r = 0; r < 16; r++)
+                block[r] =
+                    i + r < f ? v16_get(x + (i + r) * d + c, d - c < 16 ? d - c : 16) : v16_zero();
+            v16_transpose(block);
+            for (size_t r = 0; r < 16; r++)
+                v16_store(to->at + (c + r) * to->ld + i, block[r]);
+        }
+}
+
+/* Lane l of the products of row i with the sixteen rows from j on: every sixteenth term. */
+LSI_VEC v16 lane_terms(const columns *x, size_t l, size_t i, size_t j)
 {
     v16 sum = v16_zero();
-    size_t i = 0;
-    for (; i + 16 <= d; i += 16)
-        sum = v16_fma(v16_load(a + i), v16_load(b + i), sum);
-    if (i < d)
-        sum = v16_fma(v16_load_n(a + i, d - i), v16_load_n(b + i, d - i), sum);
+    for (size_t c = l; c < x->count; c += 16) {
+        const float *column = x->at + c * x->ld;
+        sum = v16_fma(v16_set1(column[i]), v16_load(column + j), sum);
+    }
     return sum;
 }
 
-/* Where the two vectors of a pair begin, floats from the first of the sample. */
-typedef struct pair {
-    uint32_t a, b;
-} pair;
-
-static void list_pairs(size_t f, size_t d, pair *list)
+/* The lanes folded 8, 4, 2, 1, as v16_sum does it; what is needed first is computed first. */
+LSI_VEC v16 folded_twice(const columns *x, size_t l, size_t i, size_t j)
 {
-    for (size_t i = 1; i < f; i++)
-        for (size_t j = 0; j < i; j++)
-            *list++ = (pair){(uint32_t)(i * d), (uint32_t)(j * d)};
+    const v16 a = v16_add(lane_terms(x, l, i, j), lane_terms(x, l + 8, i, j));
+    return v16_add(a, v16_add(lane_terms(x, l + 4, i, j), lane_terms(x, l + 12, i, j)));
 }
 
-/* All pairs of a sample; where d is a constant its loop disappears. */
-LSI_VEC void all_pairs(size_t d, size_t count, const pair *list, const float *x, float *y)
+LSI_VEC v16 products(const columns *x, size_t i, size_t j)
+{
+    const v16 even = v16_add(folded_twice(x, 0, i, j), folded_twice(x, 2, i, j));
+    return v16_add(even, v16_add(folded_twice(x, 1, i, j), folded_twice(x, 3, i, j)));
+}
+
+/* All pairs of a sample, in the order of the results. What is written too much is written again,
+ * but for the last of `room` floats. */
+LSI_VEC void all_pairs(const columns *x, size_t f, float *y, size_t room)
 {
     size_t at = 0;
-    for (; at + 16 <= count; at += 16) {
-        v16 lanes[16];
-#pragma GCC unroll 16
-        for (int l = 0; l < 16; l++)
-            lanes[l] = dot_lanes(d, x + list[at + (size_t)l].a, x + list[at + (size_t)l].b);
-        v16_store(y + at, v16_sums(lanes));
-    }
-    for (; at < count; at++)
-        y[at] = v16_sum(dot_lanes(d, x + list[at].a, x + list[at].b));
+    for (size_t i = 1; i < f; i++)
+        for (size_t j = 0, n; j < i; j += n, at += n) {
+            n = i - j < 16 ? i - j : 16;
+            const v16 some = products(x, i, j);
+            if (at + 16 <= room)
+                v16_store(y + at, some);
+            else
+                v16_store_n(y + at, some, n);
+        }
 }
 
 static ls_status interact(lsi_device *device, size_t n, size_t f, size_t d, const float *x,
                           float *y)
 {
     const size_t count = f * (f - 1) / 2;
-    void *list;
-    LSI_TRY(lsi_device_scratch(device, count * sizeof(pair), &list));
-    list_pairs(f, d, list);
+    columns by = {.ld = (f + 15) / 16 * 16, .count = (d + 15) / 16 * 16};
+    void *memory;
+    LSI_TRY(lsi_device_scratch(device, by.ld * by.count * sizeof(float), &memory));
+    by.at = memory;
     for (size_t s = 0; s < n; s++, x += f * d, y += count) {
-        if (d == 16)
-            all_pairs(16, count, list, x, y);
+        turn(f, d, x, &by);
+        if (by.count == 16) /* a constant: the loop over terms disappears */
+            all_pairs(&(columns){by.at, by.ld, 16}, f, y, (n - s) * count);
         else
-            all_pairs(d, count, list, x, y);
+            all_pairs(&by, f, y, (n - s) * count);
     }
     return LS_OK;
 }

@@ -62,6 +62,31 @@ static ls_status adam(lsi_device *device, const lsi_adam *p, size_t n, const flo
     return LS_OK;
 }
 
+static ls_status sgd_rows(lsi_device *device, const lsi_sgd *p, size_t rows, const size_t *at,
+                          size_t n, const float *g, float *m, float *w)
+{
+    (void)device;
+    const lsi_sgd fixed = *p;
+    for (size_t r = 0; r < rows; r++, g += n) {
+        if (m)
+            V16_FOR_EACH(n, sgd_at, &fixed, g, m + at[r], w + at[r]);
+        else
+            V16_FOR_EACH(n, sgd_at, &fixed, g, NULL, w + at[r]);
+    }
+    return LS_OK;
+}
+
+static ls_status adam_rows(lsi_device *device, const lsi_adam *p, size_t rows, const size_t *at,
+                           size_t n, const float *g, float *m, float *v, float *w)
+{
+    (void)device;
+    const lsi_adam fixed = *p;
+    const lsi_adam_rate rate = lsi_adam_rate_at(p);
+    for (size_t r = 0; r < rows; r++, g += n)
+        V16_FOR_EACH(n, adam_at, &fixed, &rate, g, m + at[r], v + at[r], w + at[r]);
+    return LS_OK;
+}
+
 LSI_VEC void lamb_at(const lsi_adam *p, float unroot, const float *g, float *m, float *v,
                      const float *w, float *u, size_t at, size_t n)
 {
@@ -136,6 +161,8 @@ void LSI_K(install_optim)(lsi_kernels *kernels)
 {
     kernels->sgd = sgd;
     kernels->adam = adam;
+    kernels->sgd_rows = sgd_rows;
+    kernels->adam_rows = adam_rows;
     kernels->lamb_direction = lamb_direction;
     kernels->block_squares = block_squares;
     kernels->find_nonfinite = find_nonfinite;

@@ -294,12 +294,21 @@ static void transpose_edge(size_t rows, size_t cols, const float *from, size_t f
         v16_put(to + i * to_row, block[i], rows);
 }
 
+/* Asks for the block that is turned two blocks later: in these rows, or in those after them. */
+static void ask_for_block(const float *at, size_t from_row, size_t left)
+{
+    at += left > 32 ? 32 : 16 * from_row + 32 - left;
+    for (size_t i = 0; i < 16; i++)
+        __builtin_prefetch(at + i * from_row);
+}
+
 static void transpose(const float *from, size_t from_row, size_t rows, size_t cols, float *to,
                       size_t to_row)
 {
     for (size_t r = 0; r < rows; r += 16)
         for (size_t c = 0; c < cols; c += 16) {
             const float *at = from + r * from_row + c;
+            ask_for_block(at, from_row, cols - c);
             if (rows - r >= 16 && cols - c >= 16)
                 v16_transpose_to(at, from_row, to + c * to_row + r, to_row);
             else

@@ -287,6 +287,12 @@ struct lsi_kernels {
     /* g NULL: a gradient of zero (a row that was not used), here and in sgd. */
     ls_status (*adam)(lsi_device *, const lsi_adam *, size_t n, const float *g, float *m, float *v,
                       float *w);
+    /* Rows of n elements, one after the other in g: each as a call of sgd or adam, at m + at[i]
+     * (and v, w). */
+    ls_status (*sgd_rows)(lsi_device *, const lsi_sgd *, size_t rows, const size_t *at, size_t n,
+                          const float *g, float *m, float *w);
+    ls_status (*adam_rows)(lsi_device *, const lsi_adam *, size_t rows, const size_t *at, size_t n,
+                           const float *g, float *m, float *v, float *w);
     /* Rows of n elements that missed steps, all up to the same one: row i, at m + row[i].at (and v,
      * w), gets row[i].steps calls of sgd or adam with g == NULL: the same bits, in one pass over
      * memory. The rates of the latest steps are lr[0 … known - 1], the last one common to all rows,

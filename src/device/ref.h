@@ -53,6 +53,8 @@
     X(mse)                                                                                         \
     X(sgd)                                                                                         \
     X(adam)                                                                                        \
+    X(sgd_rows)                                                                                    \
+    X(adam_rows)                                                                                   \
     X(sgd_idle)                                                                                    \
     X(adam_idle)                                                                                   \
     X(lamb_direction)                                                                              \

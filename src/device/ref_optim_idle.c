@@ -1,5 +1,21 @@
-/* Reference: the steps that rows missed, as calls of the ordinary kernels, one a step. */
+/* Reference: steps of rows, and those that rows missed, as calls of the ordinary kernels. */
 #include "device/ref.h"
+
+ls_status lsi_ref_sgd_rows(lsi_device *device, const lsi_sgd *p, size_t rows, const size_t *at,
+                           size_t n, const float *g, float *m, float *w)
+{
+    for (size_t r = 0; r < rows; r++)
+        lsi_ref_sgd(device, p, n, g + r * n, m ? m + at[r] : NULL, w + at[r]);
+    return LS_OK;
+}
+
+ls_status lsi_ref_adam_rows(lsi_device *device, const lsi_adam *p, size_t rows, const size_t *at,
+                            size_t n, const float *g, float *m, float *v, float *w)
+{
+    for (size_t r = 0; r < rows; r++)
+        lsi_ref_adam(device, p, n, g + r * n, m + at[r], v + at[r], w + at[r]);
+    return LS_OK;
+}
 
 /* The number of the step that is followed by `later` others. */
 static uint64_t number_of(uint64_t last, size_t later)

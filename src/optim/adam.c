@@ -33,6 +33,14 @@ static ls_status update(ls_optimizer *o, const lsi_optim_param *param, size_t at
     return o->device->k->adam(o->device, &adam, n, g, o->array[0] + at, o->array[1] + at, w);
 }
 
+static ls_status update_rows(ls_optimizer *o, const lsi_optim_param *param, size_t rows,
+                             const size_t *at, const float *g, float *params)
+{
+    const lsi_adam adam = constants(o, param);
+    return o->device->k->adam_rows(o->device, &adam, rows, at, param->width, g, o->array[0],
+                                   o->array[1], params);
+}
+
 static int moves(const ls_optim_config *settings, const lsi_optim_param *param)
 {
     (void)settings, (void)param;
@@ -58,6 +66,7 @@ const lsi_optim_ops lsi_optim_adam = {
     .arrays = {"exp_avg", "exp_avg_sq"},
     .array_count = array_count,
     .update = update,
+    .update_rows = update_rows,
     .moves = moves,
     .idle = idle,
 };
@@ -72,6 +81,7 @@ const lsi_optim_ops lsi_optim_adamw = {
     .arrays = {"exp_avg", "exp_avg_sq"},
     .array_count = array_count,
     .update = update,
+    .update_rows = update_rows,
     .moves = moves,
     .idle = idle,
 };

@@ -163,17 +163,21 @@ ls_status lsi_lazy_update(ls_optimizer *o, const lsi_optim_param *param, size_t 
     batch b = {.o = o, .param = param, .params = params, .last = o->step};
     for (size_t i = begin; i < end && i < begin + AHEAD; i++)
         expect(&b, (size_t)grad->ids[i]);
-    for (size_t i = begin; i < end; i++) {
-        const size_t row = (size_t)grad->ids[i], at = param->offset + row * width;
-        if (i + AHEAD < end)
-            expect(&b, (size_t)grad->ids[i + AHEAD]);
-        if (param->lazy) { /* as a rule it has been touched */
-            LSI_TRY(add(&b, row));
-            LSI_TRY(run(&b));
+    for (size_t i = begin, n; i < end; i += n) {
+        size_t at[BATCH];
+        n = end - i < BATCH ? end - i : BATCH;
+        for (size_t j = 0; j < n; j++) {
+            const size_t row = (size_t)grad->ids[i + j];
+            if (i + j + AHEAD < end)
+                expect(&b, (size_t)grad->ids[i + j + AHEAD]);
+            at[j] = param->offset + row * width;
+            if (param->lazy) /* as a rule it has been touched */
+                LSI_TRY(add(&b, row));
         }
-        LSI_TRY(o->ops->update(o, param, at, width, grad->values + i * width, params + at));
-        if (param->lazy)
-            o->stamps[param->first_stamp + row] = (uint32_t)(o->step + 1);
+        LSI_TRY(run(&b));
+        LSI_TRY(o->ops->update_rows(o, param, n, at, grad->values + i * width, params));
+        for (size_t j = 0; param->lazy && j < n; j++)
+            o->stamps[param->first_stamp + (size_t)grad->ids[i + j]] = (uint32_t)(o->step + 1);
     }
     return param->lazy ? sweep(o, param, first, last, o->step + 1, params) : LS_OK;
 }

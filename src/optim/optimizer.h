@@ -70,6 +70,10 @@ typedef struct lsi_optim_ops {
     float (*ratio)(const ls_optimizer *, const lsi_optim_param *param, const double *norms);
     ls_status (*update)(ls_optimizer *, const lsi_optim_param *param, size_t at, size_t n,
                         const float *g, float *w);
+    /* The same for rows of a sparse parameter, by their places; their gradients lie one after the
+     * other in g. NULL where moves is. */
+    ls_status (*update_rows)(ls_optimizer *, const lsi_optim_param *param, size_t rows,
+                             const size_t *at, const float *g, float *params);
     /* 1 when an update with a gradient of zero changes anything of this parameter. NULL: sparse
      * parameters are updated in every row. */
     int (*moves)(const ls_optim_config *settings, const lsi_optim_param *param);

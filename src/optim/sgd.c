@@ -33,6 +33,14 @@ static ls_status update(ls_optimizer *o, const lsi_optim_param *param, size_t at
     return o->device->k->sgd(o->device, &sgd, n, g, o->arrays ? o->array[0] + at : NULL, w);
 }
 
+static ls_status update_rows(ls_optimizer *o, const lsi_optim_param *param, size_t rows,
+                             const size_t *at, const float *g, float *params)
+{
+    const lsi_sgd sgd = constants(o, param);
+    return o->device->k->sgd_rows(o->device, &sgd, rows, at, param->width, g,
+                                  o->arrays ? o->array[0] : NULL, params);
+}
+
 static int moves(const ls_optim_config *settings, const lsi_optim_param *param)
 {
     return settings->momentum > 0 || (settings->decay > 0 && !param->no_decay);
@@ -54,6 +62,7 @@ const lsi_optim_ops lsi_optim_sgd = {
     .arrays = {"momentum_buffer"},
     .array_count = array_count,
     .update = update,
+    .update_rows = update_rows,
     .moves = moves,
     .idle = idle,
 };

@@ -117,6 +117,41 @@ static size_t idle_rows(trial *t, size_t rows, size_t known, size_t n, lsi_idle 
     return rows * (n + IDLE_GAP);
 }
 
+/* Their places alone. */
+static size_t places_of(trial *t, size_t rows, size_t n, size_t *at)
+{
+    lsi_idle row[IDLE_ROWS];
+    const size_t all = idle_rows(t, rows, 0, n, row);
+    for (size_t r = 0; r < rows; r++)
+        at[r] = row[r].at;
+    return all;
+}
+
+static void sgd_rows(trial *t, const size_t *a)
+{
+    const size_t n = a[0], rows = a[3];
+    size_t at[IDLE_ROWS];
+    const lsi_sgd p = sgd_of(a[1], a[2]);
+    const size_t all = places_of(t, rows, n, at);
+    const float *g = trial_in(t, rows * n);
+    float *m = a[1] & MOMENTUM ? trial_out(t, "m", all, 1, 3e-7, 1) : NULL;
+    float *w = trial_out(t, "w", all, 1, 3e-7, 1);
+    CALL(t, sgd_rows, &p, rows, at, n, g, m, w);
+}
+
+static void adam_rows(trial *t, const size_t *a)
+{
+    const size_t n = a[0], rows = a[3];
+    size_t at[IDLE_ROWS];
+    const lsi_adam p = adam_of(a[1], a[2]);
+    const size_t all = places_of(t, rows, n, at);
+    const float *g = trial_in(t, rows * n);
+    float *w = trial_out(t, "w", all, 1, 3e-7, 1);
+    const moments x = moments_of(t, all, a[1], 3e-7);
+    CALL(t, adam_rows, &p, rows, at, n, g, x.m, x.v, w);
+    mark_moments(&x);
+}
+
 /* Every step adds its roundings. */
 static double idle_tolerance(size_t steps)
 {
@@ -202,9 +237,9 @@ static void find_nonfinite(trial *t, const size_t *a)
            DECAY | DECOUPLED | NO_GRADIENT)
 
 #define NUMBER CHOICE("number", 0, 1, 63, 64, 128)
-#define IDLE                                                                                       \
-    CHOICE("number", 0, 200, 256, 257), CHOICE("rows", 0, 1, 2, 3, 4, 8, 11, 17),                  \
-        SIZES("known", 0, 1, 2, 9, IDLE_STEPS)
+#define ROW_LENGTHS SIZES("n", 1, 2, 15, 16, 17, 33, 64)
+#define ROW_COUNTS CHOICE("rows", 0, 1, 2, 3, 4, 8, 11, 17)
+#define IDLE CHOICE("number", 0, 200, 256, 257), ROW_COUNTS, SIZES("known", 0, 1, 2, 9, IDLE_STEPS)
 
 const trial_op trial_optimizers[] = {
     {ENTRY(sgd),
@@ -215,16 +250,26 @@ const trial_op trial_optimizers[] = {
              MOMENTUM | NO_GRADIENT, MOMENTUM | NO_GRADIENT | FIRST, MOMENTUM | NESTEROV | DECAY),
       NUMBER}},
     {ENTRY(adam), adam, {LENGTHS, ADAM_OPTIONS, NUMBER}},
+    {ENTRY(sgd_rows),
+     sgd_rows,
+     {ROW_LENGTHS,
+      CHOICE("options", 0, DECAY, MOMENTUM, MOMENTUM | FIRST, MOMENTUM | DECAY, MOMENTUM | NESTEROV,
+             MOMENTUM | NESTEROV | DECAY),
+      NUMBER, ROW_COUNTS}},
+    {ENTRY(adam_rows),
+     adam_rows,
+     {ROW_LENGTHS, CHOICE("options", 0, DECAY, DECAY | DECOUPLED, FIRST_STEP, FIRST_STEP | DECAY),
+      NUMBER, ROW_COUNTS}},
     {ENTRY(sgd_idle),
      sgd_idle,
-     {SIZES("n", 1, 2, 15, 16, 17, 33, 64),
+     {ROW_LENGTHS,
       CHOICE("options", 0, DECAY, MOMENTUM, MOMENTUM | FIRST, MOMENTUM | DECAY, MOMENTUM | NESTEROV,
              MOMENTUM | NESTEROV | DECAY),
       IDLE}},
     {ENTRY(adam_idle),
      adam_idle,
-     {SIZES("n", 1, 2, 15, 16, 17, 33, 64),
-      CHOICE("options", 0, DECAY, DECAY | DECOUPLED, FIRST_STEP, FIRST_STEP | DECAY), IDLE}},
+     {ROW_LENGTHS, CHOICE("options", 0, DECAY, DECAY | DECOUPLED, FIRST_STEP, FIRST_STEP | DECAY),
+      IDLE}},
     {ENTRY(lamb_direction), lamb_direction, {LENGTHS, ADAM_OPTIONS, NUMBER}},
     {ENTRY(block_squares),
      block_squares,
