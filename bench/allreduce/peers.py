@@ -32,35 +32,47 @@ def cvar(**values):
 
 
 # What is tried of each: label, arguments of its launcher, environment. The best of many that were
-# measured; of more, each would only add its noise.
+# measured; of more, each would only add its noise. A library's own settings come without malloc's
+# huge pages, and with them (HUGE_LABEL): those are a setting of the program, not of the library.
 BIG_CELLS = cvar(ALLREDUCE_POSIX_INTRA_ALGORITHM="release_gather",
                  REDUCE_INTRANODE_BUFFER_TOTAL_SIZE=1 << 20, REDUCE_INTRANODE_NUM_CELLS=4,
                  BCAST_INTRANODE_BUFFER_TOTAL_SIZE=1 << 20, BCAST_INTRANODE_NUM_CELLS=4)
 EAGER = mca(btl_vader_eager_limit=1 << 16, btl_vader_max_send_size=1 << 17,
             btl_sm_eager_limit=1 << 16, btl_sm_max_send_size=1 << 17)
 YIELD = mca(mpi_yield_when_idle=1)
-FOREIGN = [("default", [], {}), ("huge", [], HUGE)]
+HUGE_LABEL = "-huge"
+
+
+def both(*settings):
+    """Each of them without malloc's huge pages and with them."""
+    return [(label + more, args, {**env, **pages}) for label, args, env in settings
+            for more, pages in (("", {}), (HUGE_LABEL, HUGE))]
+
+
+DEFAULT = ("default", [], {})
 ALONE = {  # a core for each rank
-    "openmpi": [("default", [], {}), ("eager", EAGER, HUGE),
-                ("ring", algorithm(5, coll_tuned_allreduce_algorithm_segmentsize=1 << 20), HUGE)],
-    "mpich": [("default", [], {}), ("big-cells", [], {**BIG_CELLS, **HUGE}),
-              ("p2p", [], {**cvar(ALLREDUCE_POSIX_INTRA_ALGORITHM="mpir"), **HUGE})],
-    "intelmpi": [("default", [], {"I_MPI_FABRICS": "shm"}),
-                 ("14", [], {"I_MPI_FABRICS": "shm", "I_MPI_ADJUST_ALLREDUCE": "14", **HUGE})],
-    "gloo": [("default", [], {}), ("huge", [], HUGE)],
-    "lockstep": [("default", [], {})],
-    "lockstep-foreign": FOREIGN,
-    "lockstep-tcp": [("default", [], {})],
+    "openmpi": [DEFAULT, *both(
+        ("eager", EAGER, {}),
+        ("ring", algorithm(5, coll_tuned_allreduce_algorithm_segmentsize=1 << 20), {}))],
+    "mpich": [DEFAULT, *both(
+        ("big-cells", [], BIG_CELLS),
+        ("p2p", [], cvar(ALLREDUCE_POSIX_INTRA_ALGORITHM="mpir")))],
+    "intelmpi": [("default", [], {"I_MPI_FABRICS": "shm"}), *both(
+        ("14", [], {"I_MPI_FABRICS": "shm", "I_MPI_ADJUST_ALLREDUCE": "14"}))],
+    "gloo": both(DEFAULT),
+    "lockstep": [DEFAULT],
+    "lockstep-foreign": both(DEFAULT),
+    "lockstep-tcp": [DEFAULT],
 }
 CROWDED = {  # more ranks than cores
     **ALONE,
-    "openmpi": [("yield", YIELD, {}), ("linear", YIELD + algorithm(1), HUGE),
-                ("rabenseifner", YIELD + algorithm(6), HUGE)],
+    "openmpi": [("yield", YIELD, {}), *both(
+        ("linear", YIELD + algorithm(1), {}), ("rabenseifner", YIELD + algorithm(6), {}))],
     # with its collectives in shared memory, MPICH waits without yielding: 8 ms for 8 bytes
-    "mpich": [("p2p", [], cvar(DEVICE_COLLECTIVES="none", POLLS_BEFORE_YIELD=1)),
-              ("p2p-huge", [], {**cvar(DEVICE_COLLECTIVES="none"), **HUGE})],
-    "intelmpi": [("default", [], {"I_MPI_FABRICS": "shm"}),
-                 ("spin-1", [], {"I_MPI_FABRICS": "shm", "I_MPI_SPIN_COUNT": "1", **HUGE})],
+    "mpich": [("p2p-yield", [], cvar(DEVICE_COLLECTIVES="none", POLLS_BEFORE_YIELD=1)),
+              *both(("p2p", [], cvar(DEVICE_COLLECTIVES="none")))],
+    "intelmpi": [("default", [], {"I_MPI_FABRICS": "shm"}), *both(
+        ("spin-1", [], {"I_MPI_FABRICS": "shm", "I_MPI_SPIN_COUNT": "1"}))],
 }
 
 
