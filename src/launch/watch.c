@@ -78,10 +78,12 @@ static void keep_in_log(const char *folder, const char *text)
 
 static void tell_slow(lsi_run *run, lsi_watch *w, double takes, const char *folder)
 {
-    char text[LSI_WATCH_TEXT];
-    size_t used = (size_t)snprintf(text, sizeof text,
-                                   "step %llu takes %.1f s, %.3f s is usual; the workers here:\n",
-                                   (unsigned long long)w->step, takes, w->usual);
+    char text[LSI_WATCH_TEXT], usual[48] = "";
+    if (w->usual > 0)
+        snprintf(usual, sizeof usual, ", %.3f s is usual", w->usual);
+    size_t used =
+        (size_t)snprintf(text, sizeof text, "step %llu takes %.1f s%s; the workers here:\n",
+                         (unsigned long long)w->step, takes, usual);
     lsi_watch_report(run, w, text + used, sizeof text - used);
     keep_in_log(folder, text);
     for (char *line = text, *end; (end = strchr(line, '\n')); line = end + 1)
