@@ -7,7 +7,7 @@
 
 /* B comes from the second cache: it is asked for this many rows early. */
 #if defined(LSI_VEC_AVX2)
-#define AHEAD 28
+#define AHEAD LSI_TILE_AHEAD
 #else
 #define AHEAD 12
 #endif

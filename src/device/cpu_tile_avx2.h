@@ -10,7 +10,9 @@
 
 #include "device/cpu_lane.h"
 
-#define LSI_FOUR_AHEAD "1792" /* bytes: B is asked for 28 rows early */
+#define LSI_TILE_AHEAD 28 /* rows that B is asked for early */
+#define LSI_FOUR_TEXT(x) #x
+#define LSI_FOUR_AHEAD(rows) "64*" LSI_FOUR_TEXT(rows)
 
 /* Row i of the tile, whose float of A is at `at`. */
 #define LSI_FOUR_ROW(at, i)                                                                        \
@@ -22,7 +24,7 @@
 #define LSI_FOUR_B(u)                                                                              \
     "vmovups 64*" #u "(%[b]), %%ymm13\n\t"                                                         \
     "vmovups 64*" #u "+32(%[b]), %%ymm14\n\t"                                                      \
-    "prefetcht0 64*" #u "+" LSI_FOUR_AHEAD "(%[b])\n\t"
+    "prefetcht0 64*" #u "+" LSI_FOUR_AHEAD(LSI_TILE_AHEAD) "(%[b])\n\t"
 
 /* A by rows: three from a0 on and three from a1 on, `row` bytes apart. */
 #define LSI_FOUR_BY_ROW(u)                                                                         \

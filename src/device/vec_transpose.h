@@ -163,46 +163,4 @@ LSI_VEC void v16_transpose_to(const float *from, size_t from_row, float *to, siz
 #endif
 }
 
-/* Lane i is v16_sum(r[i]): the same additions. */
-LSI_VEC v16 v16_sums(const v16 r[16])
-{
-#if defined(LSI_VEC_AVX512)
-    /* Two registers become one at each fold; taken in such an order that lanes end in theirs. */
-    __m512 t[16];
-#pragma GCC unroll 16
-    for (int i = 0; i < 16; i++)
-        t[i] = r[i % 4 * 4 + i / 4];
-#pragma GCC unroll 8
-    for (int i = 0; i < 8; i++)
-        t[i] = _mm512_add_ps(_mm512_shuffle_f32x4(t[2 * i], t[2 * i + 1], 0x44),
-                             _mm512_shuffle_f32x4(t[2 * i], t[2 * i + 1], 0xee));
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; i++)
-        t[i] = _mm512_add_ps(_mm512_shuffle_f32x4(t[2 * i], t[2 * i + 1], 0x88),
-                             _mm512_shuffle_f32x4(t[2 * i], t[2 * i + 1], 0xdd));
-#pragma GCC unroll 2
-    for (int i = 0; i < 2; i++)
-        t[i] = _mm512_add_ps(_mm512_shuffle_ps(t[2 * i], t[2 * i + 1], 0x44),
-                             _mm512_shuffle_ps(t[2 * i], t[2 * i + 1], 0xee));
-    return _mm512_add_ps(_mm512_shuffle_ps(t[0], t[1], 0x88), _mm512_shuffle_ps(t[0], t[1], 0xdd));
-#elif defined(LSI_VEC_NEON)
-    v16 sums;
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; i++) {
-        float32x4_t t[4];
-#pragma GCC unroll 4
-        for (int j = 0; j < 4; j++)
-            t[j] = v16_sum_quarters(r[4 * i + j]);
-        v16_transpose4(t);
-        sums.q[i] = vaddq_f32(vaddq_f32(t[0], t[2]), vaddq_f32(t[1], t[3]));
-    }
-    return sums;
-#else
-    float sums[16];
-    for (int i = 0; i < 16; i++)
-        sums[i] = v16_sum(r[i]);
-    return v16_load(sums);
-#endif
-}
-
 #endif

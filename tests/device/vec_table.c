@@ -73,14 +73,10 @@ static float largest(const float x[16])
     return v16_max_lane(v16_load(x));
 }
 
-static void row_sums(const float x[16][16], float one[16], float all[16])
+static void row_sums(const float x[16][16], float sums[16])
 {
-    v16 rows[16];
-    for (int i = 0; i < 16; i++) {
-        rows[i] = v16_load(x[i]);
-        one[i] = v16_sum(rows[i]);
-    }
-    v16_store(all, v16_sums(rows));
+    for (int i = 0; i < 16; i++)
+        sums[i] = v16_sum(v16_load(x[i]));
 }
 
 static void copy(size_t n, const float *from, float *to, float out[16])

@@ -35,8 +35,7 @@ typedef struct vec_table {
                    float greater[16]);
     /* The largest lane. */
     float (*largest)(const float x[16]);
-    /* The sums of the rows: one by one, and all at once. */
-    void (*row_sums)(const float x[16][16], float one[16], float all[16]);
+    void (*row_sums)(const float x[16][16], float sums[16]);
     /* n <= 16 floats through the partial forms; the whole vector to `out`. */
     void (*copy)(size_t n, const float *from, float *to, float out[16]);
 } vec_table;
