@@ -7,11 +7,17 @@ Much of a test that starts processes is waiting, and a build never waits: both a
 machine busy. A stage is therefore of a kind, and the kind says what may run beside it:
 
   behind   builds and C tests: with the processor time that nobody else wants, one stage at a time
-  timed    pytest files that assert how long something takes: beside one that is behind
-  loud     pytest files that do not: two at a time, and one that is behind
+  timed    pytest files that assert how long something takes, and C tests that do (the suite
+           "clock"): beside one that is behind
+  loud     pytest files that do not, and C tests whose ranks wait for each other (GROUPS): two at a
+           time, and one that is behind
   alone    what asserts milliseconds (the pytest mark "alone"): by itself, at the end
 
 Those that are ready start in the order in which run_all names them.
+
+Deadlines mean little while a hypervisor gives the processors to somebody else. What fails in a
+stage during which it did (STOLEN) is said, run again by itself at the end, and counts as it went
+then.
 """
 
 import argparse
@@ -40,6 +46,7 @@ BUILD_LIMIT_S = 1800
 TEST_LIMIT_S = 3600  # of a whole stage; each C test has a time-out of its own
 BEHIND = ["scripts/behind"]
 POLITE_S = 15  # what a child gets to end by itself before it is killed
+STOLEN = 0.05  # share of the processors' time, from which on a stage was disturbed
 
 # malloc may fail, as it may without a sanitizer: our tests ask for too much on purpose.
 SANITIZER_ENV = {
@@ -62,6 +69,8 @@ TSAN = [*SANITIZE, *LINES, "-Db_sanitize=thread"]
 TIMED = ["elastic", "chaos", "faults", "hosts", "run", "run_hosts", "security"]
 # Others that take long: they are begun before the rest, which follows in the order of the alphabet.
 LONG = ["train", "train_hosts", "join_data", "bench"]
+# The suites of C tests in which ranks or workers wait for each other.
+GROUPS = ["coll", "launch", "parallel"]
 # What runs with the sanitizers each time: every command and every way to fail, with little to
 # compute, at which they are slow. (scripts/test --asan-all runs all.)
 SANITIZED = ["faults", "run", "run_hosts", "hosts", "security", "train_faults", "info", "hash"]
@@ -77,8 +86,9 @@ SANITIZED_TESTS = [
     "test_train.py::test_every_sample_once_an_epoch",
 ]
 
-# outcome is "passed", "failed" or "skipped"; log, if any, is where more can be read
-Unit = collections.namedtuple("Unit", "name outcome output log", defaults=("", ""))
+# outcome is "passed", "failed" or "skipped"; log, if any, is where more can be read; test is what
+# runs it again, if that is possible
+Unit = collections.namedtuple("Unit", "name outcome output log test", defaults=("", "", ""))
 
 
 class Interrupted(BaseException):
@@ -191,18 +201,21 @@ def parse_meson(path):
         output = f"{test.get('stdout') or ''}\n{test.get('stderr') or ''}".strip()
         note = f"{result}, exit code {test['returncode']}, {test['duration']:.1f} s"
         log = path.removesuffix(".json") + ".txt"
-        yield Unit(test["name"], outcomes.get(result, "failed"), f"{output}\n{note}", log)
+        outcome = outcomes.get(result, "failed")
+        yield Unit(test["name"], outcome, f"{output}\n{note}", log, test["name"].split(" / ")[-1])
 
 
-def run_meson(log, folder, name, select=(), slower=1, before=()):
-    """Runs the meson tests of a build folder; name is for their log."""
-    logs = f"{name}-{os.path.basename(*BEHIND)}.json"  # meson adds the wrapper's name
+def run_meson(log, folder, name, select=(), slower=1, before=(), behind=True, only=()):
+    """Runs the meson tests of a build folder, or only some; name is for their log."""
+    behind = behind and not only
+    logs = f"{name}-{os.path.basename(*BEHIND)}.json" if behind else f"{name}.json"  # by meson
     results = os.path.join(ROOT, folder, "meson-logs", logs)
     if os.path.exists(results):
         os.remove(results)
     command = [*before, "meson", "test", "-C", folder, "--no-rebuild", "--logbase", name]
-    command += ["--timeout-multiplier", str(slower), *select]
-    command += ["--wrapper", os.path.join(ROOT, *BEHIND)]  # each test is a session of its own
+    command += ["--timeout-multiplier", str(slower), *(only or select)]
+    if behind:  # each test is a session of its own
+        command += ["--wrapper", os.path.join(ROOT, *BEHIND)]
     code = execute(command, log, TEST_LIMIT_S, SANITIZER_ENV)
     units = list(parse_meson(results))
     if not units:
@@ -224,12 +237,15 @@ def parse_junit(path, log):
         output = "\n".join(filter(str.strip, texts))
         if name in units and units[name].outcome == "failed":
             outcome, output = "failed", f"{units[name].output}\n{output}"
-        units[name] = Unit(name, outcome, output, log)
+        file = (case.get("classname") or "").replace(".", "/") + ".py"
+        units[name] = Unit(name, outcome, output, log, f"{file}::{case.get('name')}")
     return list(units.values())
 
 
-def run_pytest(log, tests, args, build="build-test", mark="not alone", aarch64=False):
-    """Runs pytest tests with a build; aarch64 says whether there is one for that, too."""
+def run_pytest(log, tests, args, build="build-test", mark="not alone", aarch64=False, only=()):
+    """Runs pytest tests with a build, or only some of them; aarch64 says whether there is one for
+    that, too."""
+    tests = only or tests
     results = log.removesuffix(".log") + ".xml"
     if os.path.exists(results):
         os.remove(results)
@@ -256,6 +272,10 @@ class Stage:
         self.kind, self.name, self.after = kind, name, after
         self.function, self.args = function, args
         self.units = None  # until it has ended
+        self.is_last = False  # what fails counts, whatever happened meanwhile
+
+    def is_ready(self):
+        return all(other.went_well() for other in self.after)
 
     def went_well(self):
         return self.units is not None and all(unit.outcome != "failed" for unit in self.units)
@@ -264,12 +284,20 @@ class Stage:
         return self.units is not None and not self.went_well()
 
 
+def read_stolen():
+    """The processors' time so far: what a hypervisor gave to others, and all of it."""
+    with open("/proc/stat", encoding="ascii") as f:
+        ticks = [int(word) for word in f.readline().split()[1:9]]
+    return ticks[7], sum(ticks)
+
+
 class Session:
     """Runs stages as the rules above allow, says how each went, and keeps the count."""
 
     def __init__(self):
         self.count = collections.Counter()
         self.stages = []  # all, in the order in which they may start
+        self.again = []  # those that were disturbed, and the tests that failed in them
         self.active = []
         self.changed = threading.Condition()
         self.number = 0
@@ -282,15 +310,24 @@ class Session:
     def may_start(self, stage):
         kinds = collections.Counter(other.kind for other in self.active)
         waiting = {other.kind for other in self.stages}
-        return all(other.went_well() for other in stage.after) and {
+        ready = {other.kind for other in self.stages if other.is_ready()}
+        return stage.is_ready() and {
             "behind": kinds["behind"] == 0,
             "timed": kinds["timed"] + kinds["loud"] == 0,
-            "loud": kinds["timed"] == 0 and kinds["loud"] < 2 and "timed" not in waiting,
+            "loud": kinds["timed"] == 0 and kinds["loud"] < 2 and "timed" not in ready,
             "alone": not self.active and waiting == {"alone"},
         }[stage.kind]
 
     def run(self):
-        """Runs all that was added; what waits for a stage that went wrong is not run."""
+        """Runs all that was added; then, once, what failed while it was disturbed."""
+        self.run_stages()
+        for stage, tests in self.again:
+            run = functools.partial(stage.function, only=tests)
+            self.add("alone", f"{stage.name}, again", run, *stage.args).is_last = True
+        self.run_stages()
+
+    def run_stages(self):
+        """What waits for a stage that went wrong is not run."""
         with self.changed:
             while self.stages or self.active:
                 lost = [s for s in self.stages if any(a.went_wrong() for a in s.after)]
@@ -312,13 +349,16 @@ class Session:
             name = f"{self.number:02d}-{re.sub('[^a-z0-9-]+', '-', stage.name.lower())}.log"
         log = os.path.join(LOGS, name)
         open(log, "w", encoding="utf-8").close()
-        start = time.monotonic()
+        start, before = time.monotonic(), read_stolen()
         try:
             units = stage.function(log, *stage.args)
         except Exception:  # a fault of this file: one failed unit, not a hang
             units = [Unit(stage.name, "failed", traceback.format_exc(), log)]
+        stolen, all_time = (now - then for now, then in zip(read_stolen(), before))
         with lock:
             self.report(stage.name, units, time.monotonic() - start)
+            if not stage.is_last and stolen > STOLEN * all_time:
+                self.repeat(stage, units, stolen / all_time)
         with self.changed:
             stage.units = units
             self.active.remove(stage)
@@ -337,6 +377,15 @@ class Session:
             if unit.outcome == "failed":
                 more = f" (more in {os.path.relpath(unit.log, ROOT)})" if unit.log else ""
                 print(f"--- FAILED: {unit.name}{more}\n{tail(unit.output)}", flush=True)
+
+    def repeat(self, stage, units, share):
+        """Those that failed are to run again, and count then."""
+        failed = [unit for unit in units if unit.outcome == "failed"]
+        if failed and all(unit.test for unit in failed):
+            self.count["failed"] -= len(failed)
+            self.again.append((stage, [unit.test for unit in failed]))
+            print(f"{stage.name}: {share:.0%} of the processors' time went to others; "
+                  "again at the end", flush=True)
 
     def abandon(self):
         """Ends what is running, politely; nothing is said of it any more."""
@@ -362,19 +411,32 @@ def add_pytest(session, args, names, after, build="build-test", label="", **more
         session.add(kind, f"{label}pytest {name}", run, after=after)
 
 
+def add_c_tests(session, label, folder, name, select, slower, after):
+    """Three stages: those that look at the clock, those with ranks that wait for each other, which
+    give up after some seconds, and the others."""
+    run = functools.partial(run_meson, select=["--suite", "clock"], slower=slower, behind=False)
+    session.add("timed", f"{label}C tests, clock", run, folder, f"{name}-clock", after=after)
+    groups = [word for suite in GROUPS for word in ("--suite", suite)] + ["--no-suite", "clock"]
+    run = functools.partial(run_meson, select=groups, slower=slower, behind=False)
+    session.add("loud", f"{label}C tests, groups", run, folder, f"{name}-groups", after=after)
+    rest = [word for suite in ("clock", *GROUPS) for word in ("--no-suite", suite)]
+    run = functools.partial(run_meson, select=[*select, *rest], slower=slower)
+    session.add("behind", f"{label}C tests", run, folder, name, after=after)
+
+
 def add_sanitized(session, args):
     """The C tests under ASan+UBSan, and those with threads under TSan; pytest tests under ASan."""
     asan = session.add("behind", "build-asan", run_build, "build-asan", ASAN)
     build = functools.partial(run_build, suites=["threads"])
     tsan = session.add("behind", "build-tsan", build, "build-tsan", TSAN)
-    session.add("behind", "ASan: C tests", run_meson, "build-asan", "asan", (), 8, after=[asan])
+    add_c_tests(session, "ASan: ", "build-asan", "asan", [], 8, [asan])
     # TSan of GCC 12 cannot live with the address randomisation of newer kernels.
     fixed = ["setarch", "-R"]
     if subprocess.run([*fixed, "true"], capture_output=True, check=False).returncode:
         fixed = []
     select = ["--suite", "threads"]
-    run = functools.partial(run_meson, select=select, slower=16, before=fixed)
-    session.add("behind", "TSan: C tests", run, "build-tsan", "tsan", after=[tsan])
+    run = functools.partial(run_meson, select=select, slower=16, before=fixed, behind=False)
+    session.add("loud", "TSan: C tests", run, "build-tsan", "tsan", after=[tsan])
     # Limits are longer there, of milliseconds too.
     more = {"build": "build-asan", "mark": "alone or not alone"}
     names = [name for name in pytest_files() if name != "aarch64"] if args.asan_all else SANITIZED
@@ -413,8 +475,7 @@ def run_all(session, args):
         add_sanitized(session, args)
     built = [add_aarch64(session)] if crosses else []
     add_pytest(session, args, ["aarch64"], [plain, *built], aarch64=crosses)
-    select = ["--no-suite", "fuzz"]
-    session.add("behind", "C tests", run_meson, "build-test", "unit", select, 4, after=[plain])
+    add_c_tests(session, "", "build-test", "unit", ["--no-suite", "fuzz"], 4, [plain])
     select = ["--suite", "fuzz"]
     session.add("behind", "fuzz corpora", run_meson, "build-test", "fuzz", select, 4, after=[plain])
     alone = functools.partial(run_pytest, tests=["tests"], args=args, mark="alone")

@@ -269,7 +269,7 @@ def test_learning_keeps_files_whole(learning, monkeypatch, tmp_path):
     assert os.listdir(tmp_path / "data") == ["a"]
 
 
-@pytest.mark.parametrize("name", ["train-peers", "hosts", "learning"])
+@pytest.mark.parametrize("name", ["train-peers", "hosts", "learning", "scaling"])
 def test_help(name):
     done = subprocess.run([BENCH / name, "--help"], capture_output=True, text=True, timeout=30)
     assert (done.returncode, done.stderr) == (0, "")
@@ -290,9 +290,21 @@ def test_json_of_two(peers, tmp_path):
 def test_scaling(capsys):
     scaling = load("scaling")
     assert "--most" in refuses(capsys, scaling.parse, "--most", "2")
-    scaling.CORES = [0, 1]
-    assert [scaling.cost("shm", n) for n in (2, 3, 4, 9)] == [1, 2, 2, 5]
-    assert [scaling.cost("tcp", n) for n in (2, 4, 8)] == [1, 3, 7]
-    scaling.CORES = list(range(8))
-    assert [scaling.cost("shm", n) for n in (2, 8, 9)] == [1, 1, 2]
-    assert scaling.shares("shm", {2: 100, 8: 150, 9: 200}) == {2: 1, 8: 1.5, 9: 1}
+    assert "sizes look like" in refuses(capsys, scaling.parse, "--sizes", "16M,many")
+    assert "ipc" in refuses(capsys, scaling.parse, "--kinds", "shm,ipc")
+    assert scaling.parse(["--sizes", "3k,1M"]).sizes == [3072, 1 << 20]
+    found = {("shm", 1 << 24): {2: [(30, 10)], 3: [(10, 10), (9, 10), (50, 10)]}}
+    assert scaling.check(found) == 0
+    found["tcp", 1 << 24] = {2: [(1, 1)], 3: [(12, 10), (12, 10), (9, 10)]}
+    assert scaling.check(found) == 1
+    assert "missed: tcp, 16 MiB, 3 ranks: 1.20" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("kind", ["shm", "private", "tcp"])
+def test_loops_of_scaling(kind, tmp_path):
+    scaling = load("scaling")
+    program = scaling.build_loops(str(tmp_path))
+    assert scaling.measure_loops(program, kind, 3, 99_999) > 0
+    one_rank = [program, kind, "1", "8", "0"]
+    done = subprocess.run(one_rank, capture_output=True, text=True, timeout=30)
+    assert done.returncode == 2 and "usage" in done.stderr

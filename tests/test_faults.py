@@ -113,7 +113,7 @@ def test_kill_trials_refuses(leftovers):
     env = {"LOCKSTEP_BUILD": str(BUILD)}
     command = [ROOT / "tests" / "kill-trials", "--trials", 6]
     done = leftovers.run(*command, "--limit", 0.001, env=env)
-    first, head, shm, tcp, hit, _ = done.stdout.splitlines()
+    first, head, shm, tcp, hit, *_ = done.stdout.splitlines()
     assert re.match(r"6 of 6 trials took longer than 0\.001 ms, the slowest \d+\.\d ms: ", first)
     assert head.startswith("transport  trials  hangs") and head.endswith("over 0.001 ms")
     assert shm.split()[:2] == ["shm", "3"] and tcp.split()[:2] == ["tcp", "3"]
@@ -132,11 +132,14 @@ def test_verdict_on_trials():
     assert verdict(trials) == []
     trials[3].latency_ms.append(LIMIT_MS + 1)
     trials[4].latency_ms.append(LIMIT_MS + 2)
+    trials[4].stolen_ms = 60.0
     trials[5].hung = True
     trials[6].problems.append("rank 0 said nothing")
     hung, silent, late = verdict(trials)
     assert (hung, silent) == (f"{trials[5].name}: hung", f"{trials[6].name}: rank 0 said nothing")
     assert late.startswith("2 of 500 trials took longer than 200 ms, the slowest 202.0 ms: shm 4 ")
+    *_, stolen = summary(trials).splitlines()
+    assert "a core from us, for 60 ms at the most; 1 of them took longer than 200 ms" in stolen
     for trial in trials:
         trial.texts = [text.replace("alltoallv", "alltoall") for text in trial.texts]
     assert verdict(trials)[3:] == ["no rank was killed in: alltoallv"]

@@ -3,7 +3,8 @@
 Shared by test_faults.py (a few trials) and kill-trials (a thousand). A trial starts
 `lockstep run --on-death leave -- loop SEED 0 OPERATION`, kills one rank with SIGKILL at a moment
 drawn from the seed, and compares the time of the kill with the times in the failures that the other
-ranks report: all on CLOCK_MONOTONIC. Operations take turns to be every other round of a trial.
+ranks report: all on CLOCK_MONOTONIC. Operations take turns to be every other round of a trial. For
+how long a hypervisor kept a core from us meanwhile is reported, and excuses nothing.
 """
 
 import collections
@@ -54,6 +55,13 @@ def names_victim(text, victim):
     return any(way.format(victim) in text for way in ways)
 
 
+def stolen_s():
+    """Returns, for each core, the seconds in which the hypervisor let others run on it."""
+    with open("/proc/stat", encoding="ascii") as f:
+        rows = [line.split() for line in f if re.match(r"cpu\d", line)]
+    return [int(row[8]) / os.sysconf("SC_CLK_TCK") for row in rows]
+
+
 class Trial:
     """The plan of a trial, then what came of it."""
 
@@ -67,6 +75,7 @@ class Trial:
         self.loop_seed = draw.randrange(1 << 30)
         self.operation = OPERATIONS[number // 2 % len(OPERATIONS)]  # over both transports
         self.latency_ms = []  # of each survivor, from the kill to its report
+        self.stolen_ms = 0.0  # of the core that was kept longest, from the kill to the end
         self.problems = []  # that are no matter of time
         self.hung = False
         self.texts = []
@@ -85,6 +94,7 @@ class Trial:
             launcher.kill()
             return self.look_at(starter.finish(launcher), 0)
         time.sleep(self.delay_s)
+        stolen = stolen_s()
         killed = time.monotonic()
         try:
             os.kill(started[self.victim], signal.SIGKILL)
@@ -96,6 +106,7 @@ class Trial:
             self.hung = True
             launcher.kill()
             done = starter.finish(launcher)
+        self.stolen_ms = max(1e3 * (now - then) for now, then in zip(stolen_s(), stolen))
         return self.look_at(done, killed)
 
     def look_at(self, done, killed):
@@ -162,6 +173,13 @@ def summary(trials, limit_ms=LIMIT_MS):
         )
     hit = collections.Counter(name for t in trials for name in t.operations())
     lines.append("trials that ended in: " + ", ".join(f"{n} {hit[n]}" for n in OPERATIONS))
+    stolen = [t.stolen_ms for t in trials if t.stolen_ms]
+    if stolen:
+        lines.append(
+            f"in {len(stolen)} trials the hypervisor kept a core from us, for {max(stolen):.0f} ms "
+            f"at the most; {sum(t.slowest_ms() > limit_ms for t in trials if t.stolen_ms)} of them "
+            f"took longer than {limit_ms:g} ms"
+        )
     return "\n".join(lines)
 
 

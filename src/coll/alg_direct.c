@@ -29,7 +29,7 @@ void lsi_part(size_t count, int parts, int p, size_t *from, size_t *to)
 }
 
 /* Bytes that are not worth more messages. Inside a host all of them cost the same processors, if
- * there are more than two members; between hosts each has its own, and its own line. */
+ * there are more than two members (a crowd); between hosts each has its own, and its own line. */
 #define LEAST_SEGMENT_HOST ((size_t)32 << 10)
 #define LEAST_SEGMENT ((size_t)1 << 10)
 
@@ -48,6 +48,11 @@ typedef struct direct {
     int *merged;         /* [WINDOW] */
 } direct;
 
+static int is_crowd(const direct *d)
+{
+    return d->s->in_host && d->r->team->n > 2;
+}
+
 /* What member m reduces: [*lo, *hi). Of a small vector the first ones take it all: then the number
  * of messages grows with the members, not with their square. Not the root of a reduction instead:
  * of two who disagree on who that is, each would wait for the other. */
@@ -55,8 +60,7 @@ static void segment(const direct *d, int m, size_t *lo, size_t *hi)
 {
     const lsi_reduction *r = d->r;
     const size_t n = (size_t)r->team->n;
-    const int crowd = d->s->in_host && n > 2;
-    const size_t least = (crowd ? LEAST_SEGMENT_HOST : LEAST_SEGMENT) / r->element;
+    const size_t least = (is_crowd(d) ? LEAST_SEGMENT_HOST : LEAST_SEGMENT) / r->element;
     size_t size = ((r->count + n - 1) / n + 15) & ~(size_t)15;
     size = size < least ? least : size;
     *lo = size * (size_t)m < r->count ? size * (size_t)m : r->count;
@@ -174,7 +178,9 @@ void lsi_direct_reduce(lsi_schedule *s, const lsi_reduction *r)
     direct d = {.r = r, .s = s};
     size_t lo, hi;
     segment(&d, 0, &lo, &hi); /* the largest */
-    d.parts = lsi_parts(s, hi - lo, r->element, 1);
+    /* Of a crowd chunks of all members meet in the cache: twice as many, half as large. Four ranks
+     * on two cores take 0.8 to 0.9 of the time from 4 MiB on (Zen 3). */
+    d.parts = lsi_parts(s, is_crowd(&d) ? 2 * (hi - lo) : hi - lo, r->element, 1);
     if (!prepare(&d))
         return;
     for (int p = 0; p < d.parts; p++) {

@@ -12,7 +12,8 @@
  *    up to s - ACTIVE, and with 2 * ACTIVE slots no slot is overwritten that anyone still reads.
  * 3. A box (the place for small messages) is written by operation s only if every operation that
  *    used it before is complete on every member: told by `oldest` for the few warm boxes, which
- *    take turns; by invariant 2 for the others, one a slot.
+ *    take turns; by invariant 2 for the others, one a slot. Its owner may write a second time,
+ *    before it says WORKED, what no other member reads until then: the sum of its own part.
  * 4. Nobody touches another's buffers unless it has said so by `busy` and then seen that nobody has
  *    aborted. Who gives up aborts first and then waits for those who are busy, so its buffers are
  *    its own again when its call returns. (Both sides with sequential consistency, as in Dekker's
@@ -45,6 +46,7 @@
 #define LSI_BOARD_LINE 56                  /* of the input in the slot's first line, */
 #define LSI_BOARD_INLINE 120               /* and in both */
 #define LSI_BOARD_SMALL ((size_t)2048)     /* up to here a copy in a box beats a second round */
+#define LSI_BOARD_READ ((size_t)56 << 10)  /* of others' boxes; a second round beats more of it */
 #define LSI_BOARD_QUICK ((size_t)64 << 10) /* worth the short way */
 #define LSI_STAGE_BYTES ((size_t)1 << 20)  /* of a member's rooms for input, and for sums */
 #define LSI_STAGE_FEWEST ((size_t)64 << 10)

@@ -256,11 +256,19 @@ ls_status lsi_board_write(ls_request *r, int i, size_t offset, const void *from,
     return foreign(r, i, process_vm_writev(pid_of(r->comm, i), &here, 1, &there, 1, 0), bytes);
 }
 
+/* Is this all-reduce summed by parts, if all inputs are boxed? */
+static int is_parted(const lsi_board *b, const lsi_call *c)
+{
+    const size_t bytes = c->count * c->element;
+    return c->coll == LSI_ALLREDUCE && bytes <= LSI_BOARD_BOX_BYTES &&
+           bytes * (size_t)(b->members - 1) > LSI_BOARD_READ;
+}
+
 /* What the slots say, once all have entered: equal on every member, as all read the same. */
 lsi_survey lsi_board_survey(ls_comm *comm, const lsi_call *c, uint64_t seq)
 {
     lsi_board *b = &comm->board;
-    lsi_survey s = {1, 0, 1, 0, 0};
+    lsi_survey s = {.stable = 1, .able = 1};
     uint32_t common = LSI_SLOT_ALONE, first = 0;
     uint64_t oldest = comm->oldest;
     int rooted = c->coll == LSI_BROADCAST || c->coll == LSI_SCATTER;
@@ -280,6 +288,7 @@ lsi_survey lsi_board_survey(ls_comm *comm, const lsi_call *c, uint64_t seq)
         common &= flags;
         first = i ? first : flags;
     }
+    s.parted = s.stable && is_parted(b, c);
     s.alone = !s.stable && s.foreign && common;
     s.staged = s.alone && (!s.able || first & LSI_SLOT_STAGE);
     if (oldest > b->done_below)
@@ -310,15 +319,21 @@ ls_status lsi_board_step(ls_request *r)
         }
         if (!s.stable && !lsi_board_begin_work(r->comm, r->seq))
             return LS_IN_PROGRESS;
-        LSI_TRY(is_reduction(r->call.coll) ? lsi_board_reduce(r, s.stable) : lsi_board_move(r));
-        if (s.stable)
+        if (s.parted)
+            lsi_board_reduce_part(r->comm, &r->call, r->seq);
+        else
+            LSI_TRY(is_reduction(r->call.coll) ? lsi_board_reduce(r, s.stable) : lsi_board_move(r));
+        if (s.stable && !s.parted)
             return LS_OK;
-        lsi_board_end_work(r->comm, r->seq);
+        if (!s.stable)
+            lsi_board_end_work(r->comm, r->seq);
         r->phase = 1;
         lsi_board_publish(r, LSI_PHASE_WORKED);
     }
     if (!lsi_board_all(r, LSI_PHASE_WORKED))
         return LS_IN_PROGRESS;
+    if (is_parted(&r->comm->board, &r->call) && lsi_board_survey(r->comm, &r->call, r->seq).parted)
+        lsi_board_fetch_parts(r->comm, &r->call, r->seq);
     lsi_board_stage_told(r);
     return LS_OK;
 }

@@ -9,6 +9,7 @@
 /* What the slots say, once all have entered: equal on every member, as all read the same. */
 typedef struct lsi_survey {
     int stable;  /* every input that is read stands in a slot or box */
+    int parted;  /* and it is an all-reduce of so much that each member sums a part of it */
     int foreign; /* somebody's buffer lies in private memory */
     int able;    /* everybody may read and write its peers' memory */
     int alone;   /* an all-reduce of private memory, and nobody has another operation under way */
@@ -50,6 +51,9 @@ ls_status lsi_board_reduce(ls_request *r, int stable);
 ls_status lsi_board_move(ls_request *r);
 /* The reduction of stable inputs into our own buffer. */
 void lsi_board_reduce_stable(ls_comm *comm, const lsi_call *c, uint64_t seq);
+/* Our part of it, into our own buffer and box; and, once all have said so, everybody else's. */
+void lsi_board_reduce_part(ls_comm *comm, const lsi_call *c, uint64_t seq);
+void lsi_board_fetch_parts(ls_comm *comm, const lsi_call *c, uint64_t seq);
 /* Our segment of an all-reduce whose buffers all lie in the segment. */
 void lsi_board_reduce_shared(ls_comm *comm, const lsi_call *c, uint64_t seq);
 /* Elements of a member's share of `count`: whole cache lines. The last ones may have less. */

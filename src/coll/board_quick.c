@@ -71,18 +71,25 @@ ls_status lsi_board_quick(ls_comm *comm, const lsi_call *c, uint64_t *seq_out, i
     lsi_survey s = {.stable = 1};
     if (bytes > LSI_BOARD_INLINE)
         s = lsi_board_survey(comm, c, seq);
-    if (s.stable) {
+    if (s.stable && !s.parted) {
         lsi_board_reduce_stable(comm, c, seq);
+        comm->oldest = seq + 1;
+        return LS_OK;
+    }
+    if (s.parted) {
+        lsi_board_reduce_part(comm, c, seq);
     } else if (!s.foreign && lsi_board_begin_work(comm, seq)) {
         lsi_board_reduce_shared(comm, c, seq);
         lsi_board_end_work(comm, seq);
-        lsi_board_announce(comm, seq, LSI_PHASE_WORKED);
-        *phase = 1;
-        if (!all_reached(b, seq, LSI_PHASE_WORKED, looks))
-            return LS_IN_PROGRESS;
     } else {
         return LS_IN_PROGRESS;
     }
+    lsi_board_announce(comm, seq, LSI_PHASE_WORKED);
+    *phase = 1;
+    if (!all_reached(b, seq, LSI_PHASE_WORKED, looks))
+        return LS_IN_PROGRESS;
+    if (s.parted)
+        lsi_board_fetch_parts(comm, c, seq);
     comm->oldest = seq + 1;
     return LS_OK;
 }

@@ -1,6 +1,7 @@
 /* Reductions on the board, in tree order.
  *
- * Stable inputs (small): every rank that wants the result reads all inputs and sums them itself.
+ * Stable inputs (small): every rank that wants the result reads all inputs and sums them itself;
+ * where that would be much to read, each sums a part, and all read the others' sums.
  * Otherwise each rank owns a segment: it reads that part of everybody's input where it lies, sums
  * it once and writes it where everybody reads it. Cost: one read of each input and one write of
  * each output, shared by all ranks; nothing is staged.
@@ -18,13 +19,20 @@ size_t lsi_board_segment(const ls_comm *comm, size_t count, size_t element)
     return ((count + n - 1) / n + line - 1) / line * line;
 }
 
-/* Our share of `count` elements. */
-static void own_segment(const ls_comm *comm, size_t count, size_t element, size_t *from, size_t *to)
+/* The share of member i, of `count` elements. */
+static void segment_of(const ls_comm *comm, int i, size_t count, size_t element, size_t *from,
+                       size_t *to)
 {
     size_t size = lsi_board_segment(comm, count, element);
-    size_t a = size * (size_t)comm->local_rank, b = a + size;
+    size_t a = size * (size_t)i, b = a + size;
     *from = a < count ? a : count;
     *to = b < count ? b : count;
+}
+
+/* Our own. */
+static void own_segment(const ls_comm *comm, size_t count, size_t element, size_t *from, size_t *to)
+{
+    segment_of(comm, comm->local_rank, count, element, from, to);
 }
 
 void lsi_board_reduce_stable(ls_comm *comm, const lsi_call *c, uint64_t seq)
@@ -43,6 +51,33 @@ void lsi_board_reduce_stable(ls_comm *comm, const lsi_call *c, uint64_t seq)
         in[i] = (i == comm->local_rank ? (const char *)c->send : lsi_board_input(comm, c, seq, i)) +
                 skip;
     lsi_reduce_tree(c->dtype, c->op, in, comm->local_size, &out, 1, c->count);
+}
+
+/* A member's sums go into its own box, over the part of its input that nobody else reads. */
+void lsi_board_reduce_part(ls_comm *comm, const lsi_call *c, uint64_t seq)
+{
+    const lsi_board *b = &comm->board;
+    const void *in[LSI_MAX_RANKS];
+    size_t from, to;
+    own_segment(comm, c->count, c->element, &from, &to);
+    for (int i = 0; i < b->members; i++)
+        in[i] = lsi_board_input(comm, c, seq, i) + from * c->element;
+    char *box = lsi_board_box(b, seq, b->self, lsi_board_slot(b, seq, b->self)->box);
+    void *out[2] = {(char *)c->recv + from * c->element, box + from * c->element};
+    if (to > from)
+        lsi_reduce_tree(c->dtype, c->op, in, b->members, out, 2, to - from);
+}
+
+void lsi_board_fetch_parts(ls_comm *comm, const lsi_call *c, uint64_t seq)
+{
+    const lsi_board *b = &comm->board;
+    for (int i = 0; i < b->members; i++) {
+        size_t from, to;
+        segment_of(comm, i, c->count, c->element, &from, &to);
+        if (i != b->self && to > from)
+            memcpy((char *)c->recv + from * c->element,
+                   lsi_board_input(comm, c, seq, i) + from * c->element, (to - from) * c->element);
+    }
 }
 
 void lsi_board_reduce_shared(ls_comm *comm, const lsi_call *c, uint64_t seq)

@@ -3,7 +3,7 @@
  * The defaults come from bench/algorithms on 2 cores, over shared memory and over loopback TCP, 2
  * to 8 ranks (docs/benchmarks.md): the board wins everywhere on one host; between hosts `direct`
  * has the fewest rounds, and `hd` the fewest messages, of large vectors or once there are many
- * ranks.
+ * ranks; very large ones of four ranks go faster by `direct` again, whose chunks stay in the cache.
  * Reductions are chosen among these two alone: they add in the same order, so what machine it is
  * changes the time, and never a bit.
  */
@@ -18,8 +18,9 @@
 #include "base/status.h"
 #include "coll/comm.h"
 
-#define LARGE_FOUR ((size_t)128 << 10)
-#define LARGE ((size_t)512 << 10)
+#define FOUR_FROM ((size_t)128 << 10) /* sizes that four ranks leave to hd */
+#define FOUR_TO ((size_t)8 << 20)
+#define LARGE ((size_t)256 << 10)
 #define MEASURED 8 /* ranks */
 
 static const uint8_t offered[LSI_COLL_COUNT] = {
@@ -56,13 +57,16 @@ void lsi_select_defaults(lsi_selection *selection, int size, int board)
     if (board || size < 4)
         return;
     lsi_rules *allreduce = &selection->of[LSI_ALLREDUCE];
-    const size_t large = size == 4 ? LARGE_FOUR : size <= MEASURED ? LARGE : 0;
+    const size_t large = size == 4 ? FOUR_FROM : size <= MEASURED ? LARGE : 0;
+    const size_t end = size == 4 ? FOUR_TO : SIZE_MAX;
     allreduce->n = 0;
     if (large)
         add_rule(allreduce, 0, large, LSI_DIRECT);
-    add_rule(allreduce, large, SIZE_MAX, LSI_HD);
-    if (size == 4)
+    add_rule(allreduce, large, end, LSI_HD);
+    if (size == 4) {
+        add_rule(allreduce, end, SIZE_MAX, LSI_DIRECT);
         return;
+    }
     lsi_rules *broadcast = &selection->of[LSI_BROADCAST];
     broadcast->n = 0;
     add_rule(broadcast, 0, SIZE_MAX, LSI_TREE);

@@ -21,9 +21,11 @@
 #define THIN_LARGE 41
 #define THIN_MILLION 11
 
-/* Around the places where the board changes its ways: in the slot, in a box, in place. */
-static const size_t threshold_bytes[] = {48,   56,   57,    64,    119,   120,   121,   2047,
-                                         2048, 2049, 12287, 12288, 12289, 16383, 16384, 16385};
+/* Around the places where the board changes its ways: in the slot, in a box, in boxes by parts (of
+ * eight and nine ranks from 8193 and 7169 bytes on), in place. */
+static const size_t threshold_bytes[] = {48,    56,    57,    64,    119,   120,  121,
+                                         2047,  2048,  2049,  7168,  7169,  8192, 8193,
+                                         12287, 12288, 12289, 16383, 16384, 16385};
 
 /* What one group runs, and the patterns for it. */
 typedef struct plan {

@@ -40,7 +40,7 @@ static struct {
     char url[LSI_ADDR_MAX + 32];
     double lease_s; /* a short lease */
     int changes;    /* many */
-} fixture = {.lock = PTHREAD_MUTEX_INITIALIZER, .lease_s = 0.4, .changes = 5000};
+} fixture = {.lock = PTHREAD_MUTEX_INITIALIZER, .lease_s = 1, .changes = 5000};
 
 static inline int count_descriptors(void)
 {
