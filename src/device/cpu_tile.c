@@ -108,22 +108,34 @@ LSI_VEC void finish(const form f, const float *bias, float least, accumulators a
 LSI_VEC void steps_written_out(const form f, const float **a, const float **b, copies *keep,
                                accumulators acc)
 {
-#if defined(LSI_VEC_AVX2)
-    const int four = f.packed && f.rows == TILE_ROWS && f.vectors == TILE_VECTORS;
-    if (four && f.near == NEAR)
-        four_by_row(a[0], a[1], f.a_row, *b, acc);
-    else if (four)
-        four_packed(a[0], *b, acc);
-    else
-#endif
 #pragma GCC unroll 4
-        for (size_t u = 0; u < WRITTEN_OUT; u++) {
-            step(f, a, *b, f.packed ? u : 0, keep, acc);
-            if (!f.packed)
-                advance(f, 1, a, b);
-        }
+    for (size_t u = 0; u < WRITTEN_OUT; u++) {
+        step(f, a, *b, f.packed ? u : 0, keep, acc);
+        if (!f.packed)
+            advance(f, 1, a, b);
+    }
     if (f.packed)
         advance(f, WRITTEN_OUT, a, b);
+}
+
+/* As many of k steps as there is assembler for: for none but whole tiles of packed panels. Returns
+ * how many are left. */
+LSI_VEC size_t steps_in_assembler(const form f, size_t k, const float **a, const float **b,
+                                  accumulators acc)
+{
+#if defined(LSI_VEC_AVX2)
+    if (f.packed && f.rows == TILE_ROWS && f.vectors == TILE_VECTORS)
+        for (; k >= 8; k -= 8) {
+            if (f.near == NEAR)
+                eight_by_row(a[0], a[1], f.a_row, *b, acc);
+            else
+                eight_packed(a[0], *b, acc);
+            advance(f, 8, a, b);
+        }
+#else
+    (void)f, (void)a, (void)b, (void)acc;
+#endif
+    return k;
 }
 
 LSI_VEC void multiply_one(const form f, const lsi_tile *t, const float *from, const float *b,
@@ -145,7 +157,7 @@ LSI_VEC void multiply_one(const form f, const lsi_tile *t, const float *from, co
             a[i] = a[i - 1] + (size_t)f.near * f.a_row;
             FORGET(a[i]);
         }
-        size_t left = t->k;
+        size_t left = steps_in_assembler(f, t->k, a, &b, acc);
         for (; WRITTEN_OUT > 1 && left >= WRITTEN_OUT; left -= WRITTEN_OUT)
             steps_written_out(f, a, &b, &keep, acc);
         for (; left > 0; left--) {
