@@ -49,12 +49,12 @@ static void add_rule(lsi_rules *rules, size_t from, size_t to, lsi_algorithm alg
         rules->rules[rules->n++] = (lsi_rule){from, to, algorithm};
 }
 
-void lsi_select_defaults(lsi_selection *selection, int size, int board)
+void lsi_select_defaults(lsi_selection *selection, int size, lsi_reach reach)
 {
     memset(selection, 0, sizeof *selection);
     for (int c = 0; c < LSI_COLL_COUNT; c++)
         add_rule(&selection->of[c], 0, SIZE_MAX, LSI_DIRECT);
-    if (board || size < 4)
+    if (reach == LSI_REACH_BOARD || size < 4)
         return;
     lsi_rules *allreduce = &selection->of[LSI_ALLREDUCE];
     const size_t large = size == 4 ? FOUR_FROM : size <= MEASURED ? LARGE : 0;
@@ -62,7 +62,7 @@ void lsi_select_defaults(lsi_selection *selection, int size, int board)
     allreduce->n = 0;
     if (large)
         add_rule(allreduce, 0, large, LSI_DIRECT);
-    add_rule(allreduce, large, end, LSI_HD);
+    add_rule(allreduce, large, end, size > 4 && reach == LSI_REACH_HOST ? LSI_TREE : LSI_HD);
     if (size == 4) {
         add_rule(allreduce, end, SIZE_MAX, LSI_DIRECT);
         return;
@@ -205,7 +205,7 @@ ls_status ls_comm_select(ls_comm *comm, const char *collective, const char *rule
     LSI_TRY(find_coll("ls_comm_select", collective, &coll));
     if (!strcmp(rules, "auto")) {
         lsi_selection defaults;
-        lsi_select_defaults(&defaults, comm->size, comm->one_host && comm->has_board);
+        lsi_select_defaults(&defaults, comm->size, lsi_comm_reach(comm));
         comm->selection.of[coll] = defaults.of[coll];
     } else {
         LSI_TRY(lsi_select_parse(collective, rules, coll, &comm->selection));
