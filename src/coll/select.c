@@ -18,10 +18,10 @@
 #include "base/status.h"
 #include "coll/comm.h"
 
-#define FOUR_FROM ((size_t)128 << 10) /* sizes that four ranks leave to hd */
-#define FOUR_TO ((size_t)8 << 20)
 #define LARGE ((size_t)256 << 10)
-#define MEASURED 8 /* ranks */
+#define LARGE_OF_FOUR ((size_t)128 << 10)
+#define LARGEST_OF_FOUR ((size_t)8 << 20) /* between hosts */
+#define MEASURED 8                        /* ranks */
 
 static const uint8_t offered[LSI_COLL_COUNT] = {
     [LSI_ALLREDUCE] = 1 << LSI_DIRECT | 1 << LSI_HD | 1 << LSI_RING | 1 << LSI_TREE,
@@ -57,16 +57,16 @@ void lsi_select_defaults(lsi_selection *selection, int size, lsi_reach reach)
     if (reach == LSI_REACH_BOARD || size < 4)
         return;
     lsi_rules *allreduce = &selection->of[LSI_ALLREDUCE];
-    const size_t large = size == 4 ? FOUR_FROM : size <= MEASURED ? LARGE : 0;
-    const size_t end = size == 4 ? FOUR_TO : SIZE_MAX;
+    const size_t large = size == 4 ? LARGE_OF_FOUR : size <= MEASURED ? LARGE : 0;
+    const size_t end = size == 4 && reach == LSI_REACH_HOSTS ? LARGEST_OF_FOUR : SIZE_MAX;
     allreduce->n = 0;
     if (large)
         add_rule(allreduce, 0, large, LSI_DIRECT);
-    add_rule(allreduce, large, end, size > 4 && reach == LSI_REACH_HOST ? LSI_TREE : LSI_HD);
-    if (size == 4) {
+    add_rule(allreduce, large, end, reach == LSI_REACH_HOST ? LSI_TREE : LSI_HD);
+    if (end < SIZE_MAX)
         add_rule(allreduce, end, SIZE_MAX, LSI_DIRECT);
+    if (size == 4)
         return;
-    }
     lsi_rules *broadcast = &selection->of[LSI_BROADCAST];
     broadcast->n = 0;
     add_rule(broadcast, 0, SIZE_MAX, LSI_TREE);
