@@ -6,6 +6,10 @@
  * the other, as in the two trees of Sanders, Speck and Träff 2009, and both keep the order of the
  * summation tree. Parts are pipelined.
  *
+ * 4 (n-1) messages a part, fewer than `hd` and `direct` send of a large vector, and so fewer changes
+ * of process where ranks share processors. But the top sends and receives log2 n halves: ranks with
+ * lines of their own do better by those two.
+ *
  * Invariants:
  * 1. What a member sends up is the node list of the leaves of its subtree's members.
  * 2. A member adds once a part, when all its children have sent.
