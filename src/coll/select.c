@@ -3,11 +3,11 @@
  * The defaults come from bench/algorithms on 2 cores, over shared memory and over loopback TCP, 2
  * to 8 ranks (docs/benchmarks.md): the board wins everywhere on one host. By messages inside a host
  * `direct` is best for small vectors, which few ranks reduce, and `tree`, which needs the fewest
- * messages, for large ones of four ranks and more. Between hosts each rank has a line of its own, and
- * the top of `tree` would be in the way: there `direct` has the fewest rounds, and `hd` fewer
- * messages, of large vectors or once there are many ranks; very large ones of four ranks are left to
- * `direct` again. Reductions are chosen among these three alone: they add in the same order, so what
- * machine it is changes the time, and never a bit.
+ * messages, for large ones of four ranks and more. Between hosts each rank has a line of its own,
+ * and the top of `tree` would be in the way: there `direct` has the fewest rounds, and `hd` fewer
+ * messages, of large vectors or once there are many ranks; very large ones of four ranks are left
+ * to `direct` again. Reductions are chosen among these three alone: they add in the same order, so
+ * what machine it is changes the time, and never a bit.
  */
 #include "coll/select.h"
 
