@@ -6,9 +6,9 @@
  * the other, as in the two trees of Sanders, Speck and Träff 2009, and both keep the order of the
  * summation tree. Parts are pipelined.
  *
- * 4 (n-1) messages a part, fewer than `hd` and `direct` send of a large vector, and so fewer changes
- * of process where ranks share processors. But the top sends and receives log2 n halves: ranks with
- * lines of their own do better by those two.
+ * 4 (n-1) messages a part, fewer than `hd` and `direct` send of a large vector, and so fewer
+ * changes of process where ranks share processors. But the top sends and receives log2 n halves:
+ * ranks with lines of their own should do better by those two.
  *
  * Invariants:
  * 1. What a member sends up is the node list of the leaves of its subtree's members.
@@ -21,8 +21,8 @@
 enum { UP, DOWN = 2 }; /* phases: the tree's number is added */
 
 /* Inside a host the parts of all members meet in the cache: what is larger than this is cut into
- * small ones, two of them under way. 25 MiB take 0.81 of the time by eight ranks on two cores, 0.93 by
- * four; 512 KiB take more if they are cut (Zen 3). */
+ * small ones, two of them under way. 25 MiB take 0.81 of the time by eight ranks on two cores, 0.93
+ * by four; 512 KiB take more if they are cut (Zen 3). */
 #define WHOLE_HOST ((size_t)2 << 20)
 #define PART_HOST (4 * LSI_CHUNK_SEGMENT) /* bytes of either half */
 #define WINDOW_HOST 2
