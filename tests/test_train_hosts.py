@@ -103,7 +103,7 @@ def test_transport_is_that_of_the_first_host(hosts, first, second):
     assert_same(found, hosts.train(*words, "-n", 1))
 
 
-@pytest.mark.parametrize("reduce", ["direct", "hd"])
+@pytest.mark.parametrize("reduce", ["direct", "hd", "tree"])
 def test_algorithms_that_keep_the_order(hosts, reduce):
     words = [*hosts.model("gpt"), "--steps", 10, "--batch", 100, "--shards", 8, *BRIEF]
     one = hosts.train(*words, "-n", 1)

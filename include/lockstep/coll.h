@@ -6,8 +6,8 @@
  * Buffers may lie anywhere; memory from ls_alloc is fastest. Send and receive buffers must not
  * overlap otherwise.
  *
- * Sums with the algorithms `direct` and `hd` are made in the order of one fixed binary tree over
- * the ranks, so they agree bit for bit, on one host or on many.
+ * Sums with the algorithms `direct`, `hd` and `tree` are made in the order of one fixed binary tree
+ * over the ranks, so they agree bit for bit, on one host or on many.
  *
  * Two forms: the plain call blocks up to the communicator's deadline; `..._start` returns at once
  * with a request that ls_request_test or ls_request_wait completes. The library makes progress

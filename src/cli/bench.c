@@ -156,7 +156,7 @@ static ls_status take_option(int option, lsi_bench_options *o)
 static int check_options(const lsi_bench_options *o)
 {
     lsi_selection selection;
-    lsi_select_defaults(&selection, 2, 1);
+    lsi_select_defaults(&selection, 2, LSI_REACH_BOARD);
     if (o->op->reduces && !ls_op_supports(o->reduction, o->dtype))
         return lsi_cli_usage("bench", "--op %s is not defined on %s, for integers only",
                              ls_op_name(o->reduction), ls_dtype_name(o->dtype));

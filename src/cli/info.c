@@ -103,7 +103,7 @@ ls_status lsi_cli_check_environment(const char *transport)
     config.transport = transport;
     LSI_TRY(lsi_world_settings(&config, &timeout, &warn, &transport));
     LSI_TRY(lsi_fault_check(getenv("LOCKSTEP_FAULT")));
-    lsi_select_defaults(&selection, 2, 1);
+    lsi_select_defaults(&selection, 2, LSI_REACH_BOARD);
     return lsi_select_environment(&selection);
 }
 
@@ -340,8 +340,10 @@ static ls_status collectives(int ranks, json_t **out)
     const char *transport;
     lsi_selection here, hosts;
     LSI_TRY(lsi_world_settings(NULL, &timeout, &warn, &transport));
-    lsi_select_defaults(&here, ranks, ranks > 1 && strcmp(transport, "tcp") != 0);
-    lsi_select_defaults(&hosts, ranks, 0);
+    lsi_select_defaults(&here, ranks,
+                        ranks > 1 && strcmp(transport, "tcp") != 0 ? LSI_REACH_BOARD
+                                                                   : LSI_REACH_HOST);
+    lsi_select_defaults(&hosts, ranks, LSI_REACH_HOSTS);
     LSI_TRY(lsi_select_environment(&here));
     LSI_TRY(lsi_select_environment(&hosts));
     json_t *list = json_array();

@@ -1,181 +1,224 @@
-/* tree: two binary trees, each carrying half of the vector up to its root and down again.
+/* tree: two binomial trees, each carrying half of the vector up to its top and down again.
  *
- * In the second tree positions are shifted by one, so that the leaves of the one are mostly inner
- * nodes of the other and both directions of every link are busy: 2 log2 n latencies at full
- * bandwidth (Sanders, Speck and Träff 2009). Parts are pipelined.
+ * In round k neighbouring blocks of 2^k members become one. In the first tree the left block's
+ * keeper takes the right one's sums (1 to 0, 3 to 2; then 2 to 0), in the second the right one's
+ * takes the left one's (0 to 1, 2 to 3; then 1 to 3): the leaves of the one are inner members of
+ * the other, as in the two trees of Sanders, Speck and Träff 2009, and both keep the order of the
+ * summation tree. Parts are pipelined.
+ *
+ * 4 (n-1) messages a part, fewer than `hd` and `direct` send of a large vector, and so fewer
+ * changes of process where ranks share processors. But the top sends and receives log2 n halves:
+ * ranks with lines of their own should do better by those two.
+ *
+ * Invariants:
+ * 1. What a member sends up is the node list of the leaves of its subtree's members.
+ * 2. A member adds once a part, when all its children have sent.
+ * 3. A list of one value is kept in `work`; longer ones (only where members cut subtrees of the
+ *    summation tree) in scratch vectors, because `work` may be an input further to the right.
  */
 #include "coll/algorithm.h"
 
-typedef struct tree_place {
-    int parent, child[2]; /* positions, -1: none */
-} tree_place;
+enum { UP, DOWN = 2 }; /* phases: the tree's number is added */
 
-/* Our place in the balanced search tree over positions [0, n). */
-static tree_place find_place(int position, int n)
-{
-    int lo = 0, hi = n, parent = -1, mid;
-    while ((mid = (lo + hi) / 2) != position) {
-        parent = mid;
-        if (position < mid)
-            hi = mid;
-        else
-            lo = mid + 1;
-    }
-    return (tree_place){parent,
-                        {lo < mid ? (lo + mid) / 2 : -1, mid + 1 < hi ? (mid + 1 + hi) / 2 : -1}};
-}
+/* Inside a host the parts of all members meet in the cache: what is larger than this is cut into
+ * small ones, two of them under way. 25 MiB take 0.81 of the time by eight ranks on two cores, 0.93
+ * by four; 512 KiB take more if they are cut (Zen 3). */
+#define WHOLE_HOST ((size_t)2 << 20)
+#define PART_HOST (4 * LSI_CHUNK_SEGMENT) /* bytes of either half */
+#define WINDOW_HOST 2
 
-/* Position of member m in tree 0 or 1, and back; `first` is the member at position 0 of tree 0. */
-static int position_of(int m, int n, int first, int which)
-{
-    return (m - first + n + which) % n;
-}
-
-static int member_at(int position, int n, int first, int which)
-{
-    return (position + first - which + n) % n;
-}
+/* Members [first, end), next to each other, whose sums are with the keeper. */
+typedef struct subtree {
+    int keeper, first, end;
+} subtree;
 
 typedef struct tree {
+    const lsi_reduction *r;
     lsi_schedule *s;
-    const lsi_team *t;
-    int which, part;
-    size_t element;
-    char *scratch[2];
+    int which;  /* 0: the left keeper takes, 1: the right one */
+    int parent; /* member, -1: we are the top */
+    int n_sources;
+    subtree source[1 + LSI_TREE_MAX_DEPTH]; /* ourselves, then our children, small ones first */
+    const lsi_tree_plan *plan;              /* merges the sources' node lists */
+    char *scratch[LSI_CHUNK_WINDOW_MAX];
+    size_t stride;                  /* bytes of a vector in it */
+    int ends[LSI_CHUNK_WINDOW_MAX]; /* last step of the latest part */
 } tree;
 
-/* Up: sums of the children and our own to the parent. Returns the last step. */
-static int climb(tree *g, const tree_place *place, const char *in, char *work, size_t from,
-                 size_t to, int after)
-{
-    int n = g->t->n, last = after, received[2] = {-1, -1};
-    size_t bytes = (to - from) * g->element, offset = from * g->element;
-    for (int c = 0; c < 2; c++)
-        if (place->child[c] >= 0) {
-            int m = member_at(place->child[c], n, 0, g->which);
-            received[c] =
-                lsi_add_recv(g->s, lsi_team_rank(g->t, m), lsi_tag(g->which, 0, 0, g->part),
-                             g->scratch[c], bytes, after);
-        }
-    const char *sum = in + offset;
-    for (int c = 0; c < 2; c++)
-        if (received[c] >= 0) {
-            int before = last;
-            last = lsi_add_reduce(g->s, work + offset, sum, g->scratch[c], to - from, received[c]);
-            lsi_after_also(g->s, before);
-            sum = work + offset;
-        }
-    if (sum == in + offset && in != work)
-        last = lsi_add_copy(g->s, work + offset, sum, bytes, last);
-    if (place->parent >= 0)
-        last = lsi_add_send(g->s, lsi_team_rank(g->t, member_at(place->parent, n, 0, g->which)),
-                            lsi_tag(g->which, 0, 0, g->part), work + offset, bytes, last);
-    return last;
-}
+/* One part's half of the vector. */
+typedef struct share {
+    int part;
+    size_t from, count;
+} share;
 
-/* Down: the result from the parent to the children. */
-static int descend(tree *g, const tree_place *place, char *work, size_t from, size_t to, int after)
+static void find_place(tree *g)
 {
-    int n = g->t->n, last = after;
-    size_t bytes = (to - from) * g->element, offset = from * g->element;
-    if (place->parent >= 0)
-        last = lsi_add_recv(g->s, lsi_team_rank(g->t, member_at(place->parent, n, 0, g->which)),
-                            lsi_tag(2 + g->which, 0, 0, g->part), work + offset, bytes, last);
-    int first = g->s->n;
-    for (int c = 0; c < 2; c++)
-        if (place->child[c] >= 0)
-            lsi_add_send(g->s, lsi_team_rank(g->t, member_at(place->child[c], n, 0, g->which)),
-                         lsi_tag(2 + g->which, 0, 0, g->part), work + offset, bytes, last);
-    int end = g->s->n;
-    if (end > first) {
-        last = lsi_add_none(g->s, -1);
-        lsi_after_range(g->s, first, end);
+    const int n = g->r->team->n, self = g->r->team->self;
+    g->parent = -1;
+    g->source[g->n_sources++] = (subtree){self, self, self + 1};
+    for (int size = 1; size < n && g->parent < 0; size *= 2) {
+        int ours = self / size * size, first = ours ^ size;
+        int end = first + size < n ? first + size : n;
+        int keeper = g->which ? end - 1 : first;
+        if (first >= n)
+            continue; /* absent: skipped, as in the summation tree */
+        if ((first > ours) == (g->which == 0))
+            g->source[g->n_sources++] = (subtree){keeper, first, end};
+        else
+            g->parent = keeper;
     }
-    return last;
 }
 
-/* For a reduce: from the tree's root to the one who asked. */
-static int deliver(tree *g, char *work, size_t from, size_t to, int root, int after)
+static const subtree *source_from_left(const tree *g, int i)
 {
-    int n = g->t->n, top = member_at(n / 2, n, 0, g->which);
-    size_t bytes = (to - from) * g->element, offset = from * g->element;
-    if (top == root)
+    return &g->source[g->which ? g->n_sources - 1 - i : i];
+}
+
+static int list_nodes(const lsi_team *t, const subtree *b, lsi_tree_node *nodes)
+{
+    return lsi_tree_nodes(t->leaves, lsi_team_span(t, b->first).first,
+                          lsi_team_span(t, b->end - 1).end, nodes);
+}
+
+/* Our place, the plan that merges what comes, and room for shares of up to `count` elements. */
+static int prepare(tree *g, size_t count, int windows)
+{
+    const lsi_team *t = g->r->team;
+    lsi_tree_node nodes[(1 + LSI_TREE_MAX_DEPTH) * LSI_TREE_MAX_NODES];
+    int n_in = 0;
+    find_place(g);
+    for (int i = 0; i < g->n_sources; i++)
+        n_in += list_nodes(t, source_from_left(g, i), nodes + n_in);
+    g->plan = lsi_schedule_plan(g->s, t->leaves, nodes, n_in, NULL, NULL);
+    g->stride = (count * g->r->element + 63) & ~(size_t)63;
+    for (int w = 0; w < windows && g->plan && g->n_sources > 1; w++)
+        g->scratch[w] = lsi_schedule_alloc(g->s, g->stride * (size_t)(n_in + g->plan->n_out));
+    return g->s->broken == LS_OK;
+}
+
+/* The step that ends when all since `first` have. */
+static int all_since(lsi_schedule *s, int first)
+{
+    int end = s->n;
+    if (end == first + 1)
+        return first;
+    int step = lsi_add_none(s, -1);
+    lsi_after_range(s, first, end);
+    return step;
+}
+
+/* Up: our children's values and our own, merged, to the parent. Returns the last step. */
+static int climb(tree *g, const share *h, int after)
+{
+    const lsi_reduction *r = g->r;
+    const lsi_team *t = r->team;
+    char *scratch = g->scratch[h->part % g->s->window];
+    const void *in[(1 + LSI_TREE_MAX_DEPTH) * LSI_TREE_MAX_NODES];
+    void *out[LSI_TREE_MAX_NODES];
+    lsi_tree_node nodes[LSI_TREE_MAX_NODES];
+    const size_t bytes = h->count * r->element;
+    int k = 0, first = g->s->n;
+    for (int i = 0; i < g->n_sources; i++) {
+        const subtree *from = source_from_left(g, i);
+        int n = list_nodes(t, from, nodes);
+        for (int j = 0; j < n; j++, k++) {
+            in[k] = scratch + (size_t)k * g->stride;
+            if (from->keeper == t->self)
+                in[k] = lsi_at(r->mine[j], h->from, r->element);
+            else
+                lsi_add_recv(g->s, lsi_team_rank(t, from->keeper),
+                             lsi_tag(UP + g->which, j, 0, h->part), (void *)(uintptr_t)in[k], bytes,
+                             after);
+        }
+    }
+    const void *const *values = in; /* of a leaf: what it brings */
+    if (g->n_sources > 1 || g->parent < 0) {
+        for (int j = 0; j < g->plan->n_out; j++)
+            out[j] = scratch + (size_t)(k + j) * g->stride;
+        if (g->plan->n_out == 1)
+            out[0] = lsi_at_mut(r->work, h->from, r->element);
+        int end = g->s->n;
+        after = lsi_add_merge(g->s, g->plan, in, out, h->count, -1);
+        lsi_after_range(g->s, first, end);
+        values = (const void *const *)out;
+    }
+    if (g->parent < 0)
         return after;
-    if (g->t->self == top)
-        return lsi_add_send(g->s, lsi_team_rank(g->t, root), lsi_tag(2 + g->which, 0, 0, g->part),
-                            work + offset, bytes, after);
-    if (g->t->self == root)
-        return lsi_add_recv(g->s, lsi_team_rank(g->t, top), lsi_tag(2 + g->which, 0, 0, g->part),
-                            work + offset, bytes, after);
+    first = g->s->n;
+    for (int j = 0; j < g->plan->n_out; j++)
+        lsi_add_send(g->s, lsi_team_rank(t, g->parent), lsi_tag(UP + g->which, j, 0, h->part),
+                     values[j], bytes, after);
+    return all_since(g->s, first);
+}
+
+static int pass_on(tree *g, const share *h, int member, int after)
+{
+    return lsi_add_send(g->s, lsi_team_rank(g->r->team, member),
+                        lsi_tag(DOWN + g->which, 0, 0, h->part),
+                        lsi_at(g->r->work, h->from, g->r->element), h->count * g->r->element,
+                        after);
+}
+
+static int take(tree *g, const share *h, int member, int after)
+{
+    return lsi_add_recv(g->s, lsi_team_rank(g->r->team, member),
+                        lsi_tag(DOWN + g->which, 0, 0, h->part),
+                        lsi_at_mut(g->r->work, h->from, g->r->element), h->count * g->r->element,
+                        after);
+}
+
+/* Down: the result from the parent to the children, the large subtrees first. */
+static int descend(tree *g, const share *h, int after)
+{
+    if (g->parent >= 0)
+        after = take(g, h, g->parent, after);
+    if (g->n_sources == 1)
+        return after;
+    int first = g->s->n;
+    for (int i = g->n_sources - 1; i > 0; i--)
+        pass_on(g, h, g->source[i].keeper, after);
+    return all_since(g->s, first);
+}
+
+/* For a reduce: from the top to the one who asked. */
+static int deliver(tree *g, const share *h, int after)
+{
+    const lsi_team *t = g->r->team;
+    int top = g->which ? t->n - 1 : 0;
+    if (top != g->r->root && t->self == top)
+        return pass_on(g, h, g->r->root, after);
+    if (top != g->r->root && t->self == g->r->root)
+        return take(g, h, top, after);
     return after;
 }
 
 void lsi_tree_reduce(lsi_schedule *s, const lsi_reduction *r)
 {
-    tree g = {.s = s, .t = r->team, .element = r->element};
-    int n = r->team->n, parts = lsi_parts(s, r->count, r->element, 2), start = -1;
-    int ends[2][LSI_CHUNK_WINDOW_MAX];
-    char *scratch[LSI_CHUNK_WINDOW_MAX][2][2];
-    size_t from, to, whole;
-    lsi_part(r->count, parts, 0, &from, &whole);
-    int windows = parts < s->window ? parts : s->window;
-    for (int i = 0; i < 4 * windows; i++)
-        scratch[i / 4][i / 2 % 2][i % 2] = lsi_schedule_alloc(s, (whole / 2 + 16) * r->element);
-    const char *in = r->mine[0];
-    for (int j = 1; j < r->n_mine; j++) {
-        start = lsi_add_reduce(s, r->work, in, r->mine[j], r->count, start);
-        in = r->work;
+    tree trees[2] = {{.r = r, .s = s, .which = 0}, {.r = r, .s = s, .which = 1}};
+    if (s->in_host) {
+        s->window = WINDOW_HOST;
+        s->chunk = r->count * r->element > WHOLE_HOST ? PART_HOST : WHOLE_HOST;
     }
+    int parts = lsi_parts(s, r->count, r->element, 2);
+    int windows = parts < s->window ? parts : s->window;
+    size_t from, to, a, b;
+    lsi_part(r->count, parts, 0, &from, &to); /* the largest, */
+    lsi_part(to - from, 2, 0, &a, &b);        /* and its half */
+    if (!prepare(&trees[0], b - a, windows) || !prepare(&trees[1], b - a, windows))
+        return;
     for (int p = 0; p < parts && s->broken == LS_OK; p++) {
         int w = p % s->window;
         lsi_part(r->count, parts, p, &from, &to);
-        for (g.which = 0; g.which < 2; g.which++) {
-            size_t a, b;
-            lsi_part(to - from, 2, g.which, &a, &b);
-            a += from;
-            b += from;
-            g.part = p;
-            g.scratch[0] = scratch[w][g.which][0];
-            g.scratch[1] = scratch[w][g.which][1];
-            tree_place place = find_place(position_of(r->team->self, n, 0, g.which), n);
-            int after = p < s->window ? start : ends[g.which][w];
-            int last = climb(&g, &place, in, r->work, a, b, after);
-            ends[g.which][w] = r->root < 0 ? descend(&g, &place, r->work, a, b, last)
-                                           : deliver(&g, r->work, a, b, r->root, last);
+        for (int which = 0; which < 2; which++) {
+            tree *g = &trees[which];
+            lsi_part(to - from, 2, which, &a, &b);
+            share h = {p, from + a, b - a};
+            int after = p < s->window ? -1 : g->ends[w];
+            if (h.count)
+                after = climb(g, &h, after);
+            if (h.count)
+                after = r->root < 0 ? descend(g, &h, after) : deliver(g, &h, after);
+            g->ends[w] = after;
         }
     }
-}
-
-void lsi_tree_broadcast(lsi_schedule *s, const lsi_team *t, void *data, size_t bytes, int root)
-{
-    /* The trees stand over all but the root, which feeds the top of each. */
-    int n = t->n - 1, parts = lsi_parts(s, bytes, 1, 2);
-    int from_root = (t->self - root + t->n) % t->n; /* 0: the root */
-    int ends[2][LSI_CHUNK_WINDOW_MAX];
-    for (int p = 0; p < parts; p++)
-        for (int which = 0; which < 2; which++) {
-            size_t from, to, a, b;
-            lsi_part(bytes, parts, p, &from, &to);
-            lsi_part(to - from, 2, which, &a, &b);
-            char *at = (char *)data + from + a;
-            uint32_t tag = lsi_tag(which, 0, 0, p);
-            int *end = &ends[which][p % s->window];
-            int after = p < s->window ? -1 : *end;
-            if (from_root == 0) {
-                int top = member_at(n / 2, n, 0, which);
-                *end = lsi_add_send(s, lsi_team_rank(t, (root + 1 + top) % t->n), tag, at, b - a,
-                                    after);
-                continue;
-            }
-            tree_place place = find_place(position_of(from_root - 1, n, 0, which), n);
-            int parent =
-                place.parent < 0 ? root : (root + 1 + member_at(place.parent, n, 0, which)) % t->n;
-            int last = lsi_add_recv(s, lsi_team_rank(t, parent), tag, at, b - a, after);
-            for (int c = 0; c < 2; c++)
-                if (place.child[c] >= 0) {
-                    int child = (root + 1 + member_at(place.child[c], n, 0, which)) % t->n;
-                    lsi_add_send(s, lsi_team_rank(t, child), tag, at, b - a, last);
-                }
-            *end = last;
-        }
 }

@@ -5,15 +5,17 @@
  * and brings the values of the node list of those leaves (tree_order.h): a single vector for a
  * rank, one or more for a host whose ranks do not form a whole subtree.
  *
- * `direct` and `hd` add in the order of the tree, so their results are equal bit for bit for any
- * team over the same leaves. `ring` and `tree` add in an order of their own: deterministic for a
- * given team, not across teams.
+ * `direct`, `hd` and `tree` add in the order of the tree, so their results are equal bit for bit
+ * for any team over the same leaves. `ring` adds in an order of its own: deterministic for a given
+ * team, not across teams.
  *
  * Cost, for n members, b bytes, latency a, time per byte t (reduction aside):
  *     direct   2 a (all messages at once, 2(n-1) of them)      2 b t (n-1)/n
  *     hd       2 a log2 n                                      2 b t (n-1)/n   (n a power of two)
  *     ring     2 a (n-1)                                       2 b t (n-1)/n
- *     tree     2 a log2 n                                      2 b t           (pipelined)
+ *     tree     2 a log2 n                                      b t log2 n      (pipelined)
+ * Where members share processors, messages and changes of process count instead, for each part:
+ *     direct   2 n (n-1)      hd   2 n log2 n      ring   2 n (n-1)      tree   4 (n-1)
  */
 #ifndef LSI_COLL_ALGORITHM_H
 #define LSI_COLL_ALGORITHM_H

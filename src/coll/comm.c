@@ -180,6 +180,13 @@ static ls_status find_hosts(ls_comm *comm)
     return LS_OK;
 }
 
+lsi_reach lsi_comm_reach(const ls_comm *comm)
+{
+    if (!comm->one_host)
+        return LSI_REACH_HOSTS;
+    return comm->has_board ? LSI_REACH_BOARD : LSI_REACH_HOST;
+}
+
 void lsi_comm_selected(ls_comm *comm)
 {
     const int pair = comm->size == 2 && comm->one_host && comm->has_board;
@@ -217,7 +224,7 @@ ls_status lsi_comm_create(lsi_world *world, uint32_t id, const int *ranks, int s
                              world->host.block->heap_bytes);
             comm->has_board = 1;
         }
-        lsi_select_defaults(&comm->selection, size, comm->one_host && comm->has_board);
+        lsi_select_defaults(&comm->selection, size, lsi_comm_reach(comm));
         status = lsi_select_environment(&comm->selection);
     }
     if (status != LS_OK) {

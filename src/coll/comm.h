@@ -178,6 +178,8 @@ ls_status lsi_start(ls_comm *comm, const lsi_call *call, ls_request **out);
 ls_status lsi_run(ls_comm *comm, const lsi_call *call);
 /* As lsi_run for an operation that the short way has posted as `seq` and brought to `phase`. */
 ls_status lsi_run_posted(ls_comm *comm, const lsi_call *call, uint64_t seq, int phase);
+/* How its ranks reach each other. */
+lsi_reach lsi_comm_reach(const ls_comm *comm);
 /* Note what follows from the selection, after it has changed. */
 void lsi_comm_selected(ls_comm *comm);
 void lsi_requests_free(lsi_world *world);

@@ -1,11 +1,13 @@
 /* Parsing, printing and applying the selection rules.
  *
  * The defaults come from bench/algorithms on 2 cores, over shared memory and over loopback TCP, 2
- * to 8 ranks (docs/benchmarks.md): the board wins everywhere on one host; between hosts `direct`
- * has the fewest rounds, and `hd` the fewest messages, of large vectors or once there are many
- * ranks; very large ones of four ranks go faster by `direct` again, whose chunks stay in the cache.
- * Reductions are chosen among these two alone: they add in the same order, so what machine it is
- * changes the time, and never a bit.
+ * to 8 ranks (docs/benchmarks.md): the board wins everywhere on one host. By messages inside a host
+ * `direct` is best for small vectors, which few ranks reduce, and `tree`, which needs the fewest
+ * messages, for large ones of four ranks and more. Between hosts each rank has a line of its own,
+ * and the top of `tree` would be in the way: there `direct` has the fewest rounds, and `hd` fewer
+ * messages, of large vectors or once there are many ranks; very large ones of four ranks are left
+ * to `direct` again. Reductions are chosen among these three alone: they add in the same order, so
+ * what machine it is changes the time, and never a bit.
  */
 #include "coll/select.h"
 
@@ -18,10 +20,10 @@
 #include "base/status.h"
 #include "coll/comm.h"
 
-#define FOUR_FROM ((size_t)128 << 10) /* sizes that four ranks leave to hd */
-#define FOUR_TO ((size_t)8 << 20)
 #define LARGE ((size_t)256 << 10)
-#define MEASURED 8 /* ranks */
+#define LARGE_OF_FOUR ((size_t)128 << 10)
+#define LARGEST_OF_FOUR ((size_t)8 << 20) /* between hosts */
+#define MEASURED 8                        /* ranks */
 
 static const uint8_t offered[LSI_COLL_COUNT] = {
     [LSI_ALLREDUCE] = 1 << LSI_DIRECT | 1 << LSI_HD | 1 << LSI_RING | 1 << LSI_TREE,
@@ -49,24 +51,24 @@ static void add_rule(lsi_rules *rules, size_t from, size_t to, lsi_algorithm alg
         rules->rules[rules->n++] = (lsi_rule){from, to, algorithm};
 }
 
-void lsi_select_defaults(lsi_selection *selection, int size, int board)
+void lsi_select_defaults(lsi_selection *selection, int size, lsi_reach reach)
 {
     memset(selection, 0, sizeof *selection);
     for (int c = 0; c < LSI_COLL_COUNT; c++)
         add_rule(&selection->of[c], 0, SIZE_MAX, LSI_DIRECT);
-    if (board || size < 4)
+    if (reach == LSI_REACH_BOARD || size < 4)
         return;
     lsi_rules *allreduce = &selection->of[LSI_ALLREDUCE];
-    const size_t large = size == 4 ? FOUR_FROM : size <= MEASURED ? LARGE : 0;
-    const size_t end = size == 4 ? FOUR_TO : SIZE_MAX;
+    const size_t large = size == 4 ? LARGE_OF_FOUR : size <= MEASURED ? LARGE : 0;
+    const size_t end = size == 4 && reach == LSI_REACH_HOSTS ? LARGEST_OF_FOUR : SIZE_MAX;
     allreduce->n = 0;
     if (large)
         add_rule(allreduce, 0, large, LSI_DIRECT);
-    add_rule(allreduce, large, end, LSI_HD);
-    if (size == 4) {
+    add_rule(allreduce, large, end, reach == LSI_REACH_HOST ? LSI_TREE : LSI_HD);
+    if (end < SIZE_MAX)
         add_rule(allreduce, end, SIZE_MAX, LSI_DIRECT);
+    if (size == 4)
         return;
-    }
     lsi_rules *broadcast = &selection->of[LSI_BROADCAST];
     broadcast->n = 0;
     add_rule(broadcast, 0, SIZE_MAX, LSI_TREE);
@@ -205,7 +207,7 @@ ls_status ls_comm_select(ls_comm *comm, const char *collective, const char *rule
     LSI_TRY(find_coll("ls_comm_select", collective, &coll));
     if (!strcmp(rules, "auto")) {
         lsi_selection defaults;
-        lsi_select_defaults(&defaults, comm->size, comm->one_host && comm->has_board);
+        lsi_select_defaults(&defaults, comm->size, lsi_comm_reach(comm));
         comm->selection.of[coll] = defaults.of[coll];
     } else {
         LSI_TRY(lsi_select_parse(collective, rules, coll, &comm->selection));

@@ -27,10 +27,17 @@ typedef struct lsi_selection {
     lsi_rules of[LSI_COLL_COUNT];
 } lsi_selection;
 
+/* How the ranks of a group reach each other; all of them see the same. */
+typedef enum lsi_reach {
+    LSI_REACH_HOSTS, /* over several hosts */
+    LSI_REACH_HOST,  /* by messages inside one host, where they share processors */
+    LSI_REACH_BOARD  /* by shared memory inside one host */
+} lsi_reach;
+
 /* 1 when the collective can be served by the algorithm. */
 int lsi_select_offers(lsi_coll coll, lsi_algorithm algorithm);
-/* The tuned defaults for a group of `size`; `board`: all on one host, in shared memory. */
-void lsi_select_defaults(lsi_selection *selection, int size, int board);
+/* The tuned defaults for a group of `size`. */
+void lsi_select_defaults(lsi_selection *selection, int size, lsi_reach reach);
 /* Put the rules in `text` before what is there. `name` is the variable or flag, for errors. */
 ls_status lsi_select_parse(const char *name, const char *text, lsi_coll coll,
                            lsi_selection *selection);

@@ -2,7 +2,7 @@
  *
  * The plain all-reduce sums in the tree over ranks, so its bits change with their number. Here the
  * tree is that over the shards of a batch, and a rank is whoever happens to hold some of them: with
- * `direct` and `hd` the result has the same bits for any number of ranks.
+ * all algorithms but `ring` the result has the same bits for any number of ranks.
  */
 #ifndef LSI_COLL_SHARDS_H
 #define LSI_COLL_SHARDS_H

@@ -3,7 +3,7 @@
  * 1. The host's ranks reduce their inputs together, each a segment, to the node list of the host's
  *    leaves: whole subtrees of the summation tree (DESIGN: "complete subtrees inside its range").
  * 2. The leader (the host's first rank) merges node lists with the other leaders by the chosen
- *    algorithm; `direct` and `hd` keep the tree's order, so the result does not depend on how the
+ *    algorithm; all but `ring` keep the tree's order, so the result does not depend on how the
  *    ranks are spread over hosts.
  * 3. The host's ranks copy the result from the leader.
  *

@@ -18,7 +18,8 @@ static const char head[] =
     "# Sections eval, checkpoint and run do not change the result, nor does where the data lies.\n";
 
 /* Does the result depend on this setting? The length of a run matters only to a schedule that goes
- * by it: otherwise a run may be prolonged. `direct` and `hd`, and so `auto`, give the same bits. */
+ * by it: otherwise a run may be prolonged. All of `reduce` but `ring` give
+ * the same bits. */
 static int decides(const lsi_row *row, const lsi_train_config *c)
 {
     const char *schedule = c->optimizer.schedule;
@@ -26,7 +27,7 @@ static int decides(const lsi_row *row, const lsi_train_config *c)
         (!strcmp(row->key, "steps") || !strcmp(row->key, "epochs")))
         return (!strcmp(schedule, "linear") || !strcmp(schedule, "cosine")) && !c->optimizer.steps;
     if (!strcmp(row->key, "reduce"))
-        return !strcmp(c->train.reduce, "ring") || !strcmp(c->train.reduce, "tree");
+        return !strcmp(c->train.reduce, "ring");
     return row->decides;
 }
 

@@ -15,7 +15,7 @@ static unsigned ran[RANKS_WAYS][MATRIX_RANKS][LS_DTYPE_COUNT][LS_OP_COUNT][LSI_A
 
 int matrix_is_ordered(int algorithm)
 {
-    return algorithm == LSI_DIRECT || algorithm == LSI_HD;
+    return algorithm != LSI_RING;
 }
 
 values_kind matrix_kind(const matrix_cell *c)

@@ -264,7 +264,7 @@ static int has_place(int call)
 /* The sums of the others are in an order of their own. */
 static int is_ordered(int algorithm)
 {
-    return algorithm == LSI_DIRECT || algorithm == LSI_HD;
+    return algorithm != LSI_RING;
 }
 
 static const values *choose_values(const plan *p, int call, int algorithm, int k)

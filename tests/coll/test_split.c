@@ -18,7 +18,7 @@ static const values *wild; /* sums of f32 that show their order */
 static void check_group(rank *self, ls_comm *comm, const int *world, int n, buffers *b)
 {
     static const size_t counts[] = {3, 600, COUNT_MAX};
-    static const char *const algorithms[] = {"direct", "hd"};
+    static const char *const algorithms[] = {"direct", "hd", "tree"};
     int64_t mine = self->rank, all[RANKS_MAX];
     int me = ls_comm_rank(comm);
     CHECK(self, ls_comm_size(comm) == n, "size %d, not %d", ls_comm_size(comm), n);
@@ -26,16 +26,16 @@ static void check_group(rank *self, ls_comm *comm, const int *world, int n, buff
     OK(self, ls_allgather(comm, &mine, all, 1, LS_I64));
     for (int i = 0; i < n; i++)
         CHECK(self, all[i] == world[i], "member %d is %d, not %d", i, (int)all[i], world[i]);
-    for (size_t i = 0; i < 6; i++) {
-        size_t count = counts[i / 2];
+    for (size_t i = 0; i < 9; i++) {
+        size_t count = counts[i / 3];
         char *send = buffers_pick(self, b, (int)i % MEMORIES, SEND, 0);
         char *recv = buffers_pick(self, b, (int)i % MEMORIES, RECV, 0);
-        rank_select(self, comm, "allreduce", algorithms[i % 2]);
+        rank_select(self, comm, "allreduce", algorithms[i % 3]);
         values_fill(send, wild->input[me], 4, count);
         buffers_poison(recv, 4 * count);
         OK(self, ls_allreduce(comm, send, recv, count, LS_F32, LS_SUM));
         size_t at = values_differ(recv, wild->expected[n - 1], 4, 0, count);
-        CHECK(self, at == count, "%s differs at %zu of %zu", algorithms[i % 2], at, count);
+        CHECK(self, at == count, "%s differs at %zu of %zu", algorithms[i % 3], at, count);
         buffers_check_guard(self, recv, 4 * count);
     }
     for (int root = 0; root < n; root++) {
