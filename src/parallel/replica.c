@@ -301,8 +301,8 @@ static ls_status measure(lsi_replica *r, int round)
     return ls_optimizer_combine(r->optimizer, round);
 }
 
-/* Where nothing is to be summed or undone, all blocks are one run: the rows of a table are asked for
- * early then, and every run begins with waiting. */
+/* Where nothing is to be summed or undone, all blocks are one run: rows of tables are asked for
+ * early inside of a run, and each run begins with waiting for them. */
 static ls_status update(lsi_replica *r, float scale)
 {
     const int rounds = ls_optimizer_rounds(r->optimizer);
