@@ -183,12 +183,14 @@ LSI_VEC void grad_columns(const int rows, const sample *s, size_t i0, size_t c, 
         v16_put(s->dx + (i0 + (size_t)r) * s->d + c, sum[r], n);
 }
 
+/* The last group ends with the last row: some rows are computed twice rather than one by one. */
 static void grad_sample(const sample *s)
 {
-    size_t i = 0;
-    for (; i + TOGETHER <= s->f; i += TOGETHER)
-        V16_FOR_EACH(s->d, grad_columns, TOGETHER, s, i);
-    for (; i < s->f; i++)
+    for (size_t i = 0; s->f >= TOGETHER && i < s->f; i += TOGETHER) {
+        const size_t last = s->f - TOGETHER;
+        V16_FOR_EACH(s->d, grad_columns, TOGETHER, s, i < last ? i : last);
+    }
+    for (size_t i = 0; s->f < TOGETHER && i < s->f; i++)
         V16_FOR_EACH(s->d, grad_columns, 1, s, i);
 }
 
