@@ -130,6 +130,9 @@ LS_API ls_tensor *ls_transpose(ls_graph *graph, ls_tensor *x, const int *perm);
 LS_API ls_tensor *ls_reshape(ls_graph *graph, ls_tensor *x, int ndim, const size_t *dims);
 /* (f, d) -> (f (f - 1) / 2): products of each pair of rows. */
 LS_API ls_tensor *ls_interact(ls_graph *graph, ls_tensor *x);
+/* Tensors of (d) or of (f, d), all of one d and of f rows together -> (d + f (f - 1) / 2): the
+ * first row, then products of each pair of rows. */
+LS_API ls_tensor *ls_interact_all(ls_graph *graph, int count, ls_tensor *const *x);
 
 /* ---- losses --------------------------------------------------------------------------------- */
 

@@ -4,7 +4,7 @@
  * rows ahead of its use.
  *
  * 1. Gradients of a row of the table are added in the order in which the batch uses it, in f32.
- * 2. A sparse gradient sorts the uses by table row, keeping their order (radix sort, 8 bits a
+ * 2. A sparse gradient sorts the uses by table row, keeping their order (radix sort, up to 8 bits a
  *    pass, as many passes as the size of the table needs): the work grows with the uses, not with
  *    the table.
  */
@@ -13,8 +13,8 @@
 #include "base/status.h"
 #include "device/vec.h"
 
-#define AHEAD 8 /* rows between the request for a row and its use */
-#define DIGIT 256
+#define AHEAD 8      /* rows between the request for a row and its use */
+#define DIGIT_BITS 8 /* of a pass of sorting, at most */
 
 /* Ask for a row of d floats: the first lines, the processor's own prefetching sees the rest. */
 LSI_VEC void expect(const float *row, size_t d)
@@ -95,19 +95,21 @@ typedef struct use {
     uint32_t id, row;
 } use;
 
-/* By the eight bits of id from `shift` on, keeping the order of equals. */
-static void sort_by_digit(size_t n, unsigned shift, const use *from, use *to)
+/* By `bits` bits of id from `shift` on, keeping the order of equals. */
+static void sort_by_digit(size_t n, unsigned shift, unsigned bits, const use *from, use *to)
 {
-    size_t place[DIGIT] = {0}, next = 0;
+    const uint32_t mask = (1u << bits) - 1;
+    uint32_t place[1 << DIGIT_BITS], next = 0;
+    memset(place, 0, (mask + 1) * sizeof *place);
     for (size_t i = 0; i < n; i++)
-        place[from[i].id >> shift & (DIGIT - 1)]++;
-    for (size_t i = 0; i < DIGIT; i++) {
-        const size_t here = place[i];
+        place[from[i].id >> shift & mask]++;
+    for (size_t i = 0; i <= mask; i++) {
+        const uint32_t here = place[i];
         place[i] = next;
         next += here;
     }
     for (size_t i = 0; i < n; i++)
-        to[place[from[i].id >> shift & (DIGIT - 1)]++] = from[i];
+        to[place[from[i].id >> shift & mask]++] = from[i];
 }
 
 /* The uses in ascending order of id, then of row. */
@@ -121,8 +123,13 @@ static ls_status sorted_uses(lsi_device *device, size_t rows, size_t bag, size_t
     for (size_t r = 0; r < rows; r++)
         for (size_t b = 0; b < bag; b++)
             uses[r * bag + b] = (use){(uint32_t)ids[r * bag + b], (uint32_t)r};
-    for (unsigned shift = 0; shift < 32 && (vocab - 1) >> shift; shift += 8) {
-        sort_by_digit(n, shift, uses, other);
+    unsigned bits = 0;
+    while (bits < 32 && (vocab - 1) >> bits)
+        bits++;
+    const unsigned passes = (bits + DIGIT_BITS - 1) / DIGIT_BITS;
+    const unsigned each = passes ? (bits + passes - 1) / passes : 0;
+    for (unsigned pass = 0; pass < passes; pass++) {
+        sort_by_digit(n, pass * each, each, uses, other);
         use *swap = uses;
         uses = other;
         other = swap;
@@ -204,6 +211,8 @@ static ls_status embed_bag_grad(lsi_device *device, size_t rows, size_t bag, siz
     for (size_t i = 0, end; i < n; i = end, found++, values += d) {
         for (end = i + 1; end < n && uses[end].id == uses[i].id;)
             end++;
+        if (end + AHEAD < n)
+            expect(dy + uses[end + AHEAD].row * dy_stride, d);
         touched[found] = (int32_t)uses[i].id;
         V16_FOR_EACH(d, uses_at, end - i, uses + i, dy, dy_stride, values);
     }

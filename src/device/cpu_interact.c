@@ -2,12 +2,57 @@
  *
  * There are many pairs of short vectors, so that what counts is how many of them are under way at
  * once: the products of a row with sixteen others are computed side by side, from the sample turned
- * round, and the gradients of several rows together.
+ * round, and the gradients of several rows together. The rows of a sample come from many places and
+ * are put together first, in a cache.
  */
 #include "base/status.h"
 #include "device/cpu.h"
 #include "device/vec.h"
 #include "device/vec_transpose.h"
+
+#define AHEAD 8 /* samples between the request for a row and its use */
+
+LSI_VEC void copy_at(const float *x, float *y, size_t at, size_t n)
+{
+    v16_put(y + at, v16_get(x + at, n), n);
+}
+
+LSI_VEC void add_at(const float *x, float *y, size_t at, size_t n)
+{
+    v16_put(y + at, v16_add(v16_get(y + at, n), v16_get(x + at, n)), n);
+}
+
+static size_t count_rows(int parts, const lsi_features *part)
+{
+    size_t f = 0;
+    for (int i = 0; i < parts; i++)
+        f += part[i].rows;
+    return f;
+}
+
+/* Sample s, to (f, d). Parts are more than a processor follows by itself: it is asked for those of
+ * a later sample, past the last one for nothing. */
+static void gather(size_t s, size_t d, int parts, const lsi_features *part, float *to)
+{
+    for (int i = 0; i < parts; i++) {
+        const size_t each = part[i].rows * d;
+        __builtin_prefetch(part[i].x + (s + AHEAD) * each);
+        V16_FOR_EACH(each, copy_at, part[i].x + s * each, to);
+        to += each;
+    }
+}
+
+static void scatter(size_t s, size_t d, int parts, const lsi_features *part, const float *from)
+{
+    for (int i = 0; i < parts; i++) {
+        const size_t each = part[i].rows * d;
+        if (part[i].dx && part[i].add)
+            V16_FOR_EACH(each, add_at, from, part[i].dx + s * each);
+        else if (part[i].dx)
+            V16_FOR_EACH(each, copy_at, from, part[i].dx + s * each);
+        from += each;
+    }
+}
 
 /* A sample (f, d) by columns: column c at `at` + c ld, zeros beyond f and d. */
 typedef struct columns {
@@ -69,20 +114,23 @@ LSI_VEC void all_pairs(const columns *x, size_t f, float *y, size_t room)
         }
 }
 
-static ls_status interact(lsi_device *device, size_t n, size_t f, size_t d, const float *x,
-                          float *y)
+static ls_status interact(lsi_device *device, size_t n, size_t d, int parts,
+                          const lsi_features *part, int head, float *y)
 {
-    const size_t count = f * (f - 1) / 2;
+    const size_t f = count_rows(parts, part), first = head ? d : 0, each = first + f * (f - 1) / 2;
     columns by = {.ld = (f + 15) / 16 * 16, .count = (d + 15) / 16 * 16};
     void *memory;
-    LSI_TRY(lsi_device_scratch(device, by.ld * by.count * sizeof(float), &memory));
+    LSI_TRY(lsi_device_scratch(device, (by.ld * by.count + f * d) * sizeof(float), &memory));
     by.at = memory;
-    for (size_t s = 0; s < n; s++, x += f * d, y += count) {
+    float *x = by.at + by.ld * by.count;
+    for (size_t s = 0; s < n; s++, y += each) {
+        gather(s, d, parts, part, x);
         turn(f, d, x, &by);
+        V16_FOR_EACH(first, copy_at, x, y);
         if (by.count == 16) /* a constant: the loop over terms disappears */
-            all_pairs(&(columns){by.at, by.ld, 16}, f, y, (n - s) * count);
+            all_pairs(&(columns){by.at, by.ld, 16}, f, y + first, (n - s) * each - first);
         else
-            all_pairs(&by, f, y, (n - s) * count);
+            all_pairs(&by, f, y + first, (n - s) * each - first);
     }
     return LS_OK;
 }
@@ -98,7 +146,6 @@ typedef struct sample {
     size_t f, d;
     const float *x, *dy;
     float *dx;
-    int add;
 } sample;
 
 /* Columns [c, c + n) of rows [i0, i0 + rows): the sums of weight(i, j) row j over j != i, in
@@ -112,7 +159,7 @@ LSI_VEC void grad_columns(const int rows, const sample *s, size_t i0, size_t c, 
     for (int r = 0; r < rows; r++) {
         const size_t i = i0 + (size_t)r;
         line[r] = s->dy + (i ? i * (i - 1) / 2 : 0);
-        sum[r] = s->add ? v16_get(s->dx + i * s->d + c, n) : v16_zero();
+        sum[r] = v16_zero();
     }
     size_t j = 0;
     for (; j < i0; j++) {
@@ -136,22 +183,30 @@ LSI_VEC void grad_columns(const int rows, const sample *s, size_t i0, size_t c, 
         v16_put(s->dx + (i0 + (size_t)r) * s->d + c, sum[r], n);
 }
 
+/* The last group ends with the last row: some rows are computed twice rather than one by one. */
 static void grad_sample(const sample *s)
 {
-    size_t i = 0;
-    for (; i + TOGETHER <= s->f; i += TOGETHER)
-        V16_FOR_EACH(s->d, grad_columns, TOGETHER, s, i);
-    for (; i < s->f; i++)
+    for (size_t i = 0; s->f >= TOGETHER && i < s->f; i += TOGETHER) {
+        const size_t last = s->f - TOGETHER;
+        V16_FOR_EACH(s->d, grad_columns, TOGETHER, s, i < last ? i : last);
+    }
+    for (size_t i = 0; s->f < TOGETHER && i < s->f; i++)
         V16_FOR_EACH(s->d, grad_columns, 1, s, i);
 }
 
-static ls_status interact_grad(lsi_device *device, size_t n, size_t f, size_t d, const float *x,
-                               const float *dy, float *dx, int add)
+static ls_status interact_grad(lsi_device *device, size_t n, size_t d, int parts,
+                               const lsi_features *part, int head, const float *dy)
 {
-    (void)device;
-    const size_t pairs = f * (f - 1) / 2;
-    for (size_t s = 0; s < n; s++)
-        grad_sample(&(sample){f, d, x + s * f * d, dy + s * pairs, dx + s * f * d, add});
+    const size_t f = count_rows(parts, part), first = head ? d : 0;
+    void *memory;
+    LSI_TRY(lsi_device_scratch(device, 2 * f * d * sizeof(float), &memory));
+    float *x = memory, *dx = x + f * d;
+    for (size_t s = 0; s < n; s++, dy += first + f * (f - 1) / 2) {
+        gather(s, d, parts, part, x);
+        grad_sample(&(sample){f, d, x, dy + first, dx});
+        V16_FOR_EACH(first, add_at, dy, dx);
+        scatter(s, d, parts, part, dx);
+    }
     return LS_OK;
 }
 

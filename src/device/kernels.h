@@ -112,6 +112,15 @@ typedef struct lsi_idle {
     size_t at, steps;
 } lsi_idle;
 
+/* Rows of an interaction that lie together: x (n, rows, d), and for the gradient dx likewise,
+ * written or added to; NULL: it is not wanted. */
+typedef struct lsi_features {
+    size_t rows;
+    const float *x;
+    float *dx;
+    int add;
+} lsi_features;
+
 /* A moment without gradients shrinks until it is subnormal, where it stays for ever and where each
  * operation takes a hundred times as long. So in every LSI_SETTLE_EVERY-th step, by its number,
  * moments of a smaller magnitude than LSI_MOMENT_TINY become zero when it is done (adam's squares
@@ -160,11 +169,15 @@ struct lsi_kernels {
                                 const float *v, const float *y, const float *lse, const float *dy,
                                 float *dq, float *dk, float *dv);
 
-    /* x (n, f, d): y (n, f (f - 1) / 2): x_i · x_j for i > j, in the order of (1,0), (2,0), (2,1),
-     * … */
-    ls_status (*interact)(lsi_device *, size_t n, size_t f, size_t d, const float *x, float *y);
-    ls_status (*interact_grad)(lsi_device *, size_t n, size_t f, size_t d, const float *x,
-                               const float *dy, float *dx, int add);
+    /* Parts side by side, f rows of d values a sample in all: y (n, f (f - 1) / 2): x_i · x_j for
+     * i > j, in the order of (1,0), (2,0), (2,1), … With `head`, y (n, d + f (f - 1) / 2) begins
+     * with row 0 as it is. */
+    ls_status (*interact)(lsi_device *, size_t n, size_t d, int parts, const lsi_features *part,
+                          int head, float *y);
+    /* A row's gradient is summed from zero, then added. Parts may have the same dx: they come in
+     * their order. */
+    ls_status (*interact_grad)(lsi_device *, size_t n, size_t d, int parts,
+                               const lsi_features *part, int head, const float *dy);
 
     /* --- normalisation ------------------------------------------------------------------- */
 

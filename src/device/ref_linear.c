@@ -64,39 +64,60 @@ ls_status lsi_ref_linear_dw(lsi_device *device, const lsi_linear *p, const float
     return LS_OK;
 }
 
-ls_status lsi_ref_interact(lsi_device *device, size_t n, size_t f, size_t d, const float *x,
-                           float *y)
+/* Row i of sample s: of x, or of dx with whether it is added to. */
+static lsi_features row_of(const lsi_features *part, size_t s, size_t i, size_t d)
+{
+    while (i >= part->rows)
+        i -= part++->rows;
+    const size_t at = (s * part->rows + i) * d;
+    return (lsi_features){1, part->x + at, part->dx ? part->dx + at : NULL, part->add};
+}
+
+static size_t count_rows(int parts, const lsi_features *part)
+{
+    size_t f = 0;
+    for (int i = 0; i < parts; i++)
+        f += part[i].rows;
+    return f;
+}
+
+ls_status lsi_ref_interact(lsi_device *device, size_t n, size_t d, int parts,
+                           const lsi_features *part, int head, float *y)
 {
     (void)device;
+    const size_t f = count_rows(parts, part);
     for (size_t s = 0; s < n; s++) {
-        const float *rows = x + s * f * d;
+        for (size_t c = 0; head && c < d; c++)
+            *y++ = row_of(part, s, 0, d).x[c];
         for (size_t i = 1; i < f; i++) {
             for (size_t j = 0; j < i; j++) {
                 double sum = 0;
                 for (size_t c = 0; c < d; c++)
-                    sum += (double)rows[i * d + c] * (double)rows[j * d + c];
-                y[s * (f * (f - 1) / 2) + i * (i - 1) / 2 + j] = (float)sum;
+                    sum += (double)row_of(part, s, i, d).x[c] * (double)row_of(part, s, j, d).x[c];
+                *y++ = (float)sum;
             }
         }
     }
     return LS_OK;
 }
 
-ls_status lsi_ref_interact_grad(lsi_device *device, size_t n, size_t f, size_t d, const float *x,
-                                const float *dy, float *dx, int add)
+ls_status lsi_ref_interact_grad(lsi_device *device, size_t n, size_t d, int parts,
+                                const lsi_features *part, int head, const float *dy)
 {
     (void)device;
-    for (size_t s = 0; s < n; s++) {
-        const float *rows = x + s * f * d, *pairs = dy + s * (f * (f - 1) / 2);
+    const size_t f = count_rows(parts, part), first = head ? d : 0;
+    for (size_t s = 0; s < n; s++, dy += first + f * (f - 1) / 2) {
         for (size_t i = 0; i < f; i++) {
-            for (size_t c = 0; c < d; c++) {
-                double sum = 0;
+            const lsi_features row = row_of(part, s, i, d);
+            for (size_t c = 0; row.dx && c < d; c++) {
+                double sum = head && i == 0 ? (double)dy[c] : 0;
                 for (size_t j = 0; j < f; j++) {
                     const size_t high = i > j ? i : j, low = i > j ? j : i;
                     if (i != j)
-                        sum += (double)pairs[high * (high - 1) / 2 + low] * (double)rows[j * d + c];
+                        sum += (double)dy[first + high * (high - 1) / 2 + low] *
+                               (double)row_of(part, s, j, d).x[c];
                 }
-                lsi_ref_put(&dx[(s * f + i) * d + c], sum, add);
+                lsi_ref_put(&row.dx[c], sum, row.add);
             }
         }
     }

@@ -49,18 +49,17 @@ static ls_tensor *add_layers(ls_graph *graph, ls_tensor *x, const char *scope,
     return x;
 }
 
-/* Side by side; in several rounds when there are more than one node takes. */
-static ls_tensor *concat_all(ls_graph *graph, int count, ls_tensor **x)
+/* As few tensors as one node takes: neighbours side by side where there are more. */
+static int gather(ls_graph *graph, int count, size_t width, ls_tensor **x)
 {
-    while (count > 1) {
-        int groups = 0;
-        for (int i = 0; i < count; i += LS_OP_MAX_INPUTS) {
-            const int some = count - i < LS_OP_MAX_INPUTS ? count - i : LS_OP_MAX_INPUTS;
-            x[groups++] = some > 1 ? ls_concat(graph, some, x + i) : x[i];
-        }
-        count = groups;
+    const int each = (count + LS_OP_MAX_INPUTS - 1) / LS_OP_MAX_INPUTS;
+    int groups = 0;
+    for (int i = 0; each > 1 && i < count; i += each) {
+        const int some = count - i < each ? count - i : each;
+        ls_tensor *group = ls_concat(graph, some, x + i);
+        x[groups++] = ls_reshape(graph, group, 2, (size_t[]){(size_t)some, width});
     }
-    return x[0];
+    return groups ? groups : count;
 }
 
 static ls_tensor *build(const ls_model *model, ls_graph *graph, ls_tensor **output)
@@ -72,8 +71,7 @@ static ls_tensor *build(const ls_model *model, ls_graph *graph, ls_tensor **outp
     ls_tensor *target = ls_input(graph, "target", LS_F32, 0, NULL);
 
     ls_tensor *features[1 + TABLES_MAX];
-    ls_tensor *bottom = add_layers(graph, values, "bot_l", &model->values[BOTTOM], width, 1);
-    features[0] = bottom;
+    features[0] = add_layers(graph, values, "bot_l", &model->values[BOTTOM], width, 1);
     ls_scope_push(graph, "emb_l");
     for (size_t i = 0; i < tables; i++) {
         ls_name(graph, "%zu", i);
@@ -82,10 +80,8 @@ static ls_tensor *build(const ls_model *model, ls_graph *graph, ls_tensor **outp
     }
     ls_scope_pop(graph);
 
-    ls_tensor *all = concat_all(graph, (int)tables + 1, features);
-    all = ls_reshape(graph, all, 2, (size_t[]){tables + 1, width});
-    ls_tensor *pair[2] = {bottom, ls_interact(graph, all)};
-    ls_tensor *x = ls_concat(graph, 2, pair);
+    const int parts = gather(graph, (int)tables + 1, width, features);
+    ls_tensor *x = ls_interact_all(graph, parts, features);
     x = add_layers(graph, x, "top_l", &model->values[TOP], 1, 0);
     *output = ls_reshape(graph, x, 0, NULL);
     return ls_bce_with_logits(graph, *output, target);

@@ -29,15 +29,14 @@ static void merge(const lsi_replica *r, size_t from, size_t to, float *sums)
     lsi_tree_merge_run(&l->plan, LS_F32, LS_SUM, in, out, to - from);
 }
 
-/* Are the member's own vectors the sums already? */
-static int needs_no_sum(const lsi_replica *r)
+int lsi_combine_needs_no_sum(const lsi_replica *r)
 {
     return r->domain.members == 1 && r->layout.n_in == r->layout.n_out;
 }
 
 void lsi_combine_range(lsi_replica *r, size_t from, size_t to)
 {
-    if (needs_no_sum(r))
+    if (lsi_combine_needs_no_sum(r))
         return;
     size_t a, b;
     for (size_t at = from; lsi_dense_run(r, at, to, &a, &b); at = b)
@@ -48,7 +47,7 @@ const float *lsi_combine_run(lsi_replica *r, size_t first, size_t last)
 {
     const size_t from = first * LS_OPTIM_BLOCK, to = last * LS_OPTIM_BLOCK;
     size_t a, b;
-    if (r->domain.count > 1 || needs_no_sum(r))
+    if (r->domain.count > 1 || lsi_combine_needs_no_sum(r))
         return lsi_vector(r, 0, 0);
     for (size_t at = from; lsi_dense_run(r, at, to, &a, &b); at = b)
         merge(r, a, b, r->sums + (a - from));

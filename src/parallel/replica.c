@@ -301,15 +301,19 @@ static ls_status measure(lsi_replica *r, int round)
     return ls_optimizer_combine(r->optimizer, round);
 }
 
+/* Where nothing is to be summed or undone, all blocks are one run: rows of tables are asked for
+ * early inside of a run, and each run begins with waiting for them. */
 static ls_status update(lsi_replica *r, float scale)
 {
     const int rounds = ls_optimizer_rounds(r->optimizer);
+    const int whole = !r->vault && lsi_combine_needs_no_sum(r);
     size_t last;
     LSI_TRY(ls_optimizer_begin(r->optimizer, scale));
     for (int round = 0; round < rounds; round++)
         LSI_TRY(measure(r, round));
     lsi_transaction_change(r);
     for (size_t first = 0; lsi_own_run(r, &first, &last); first = last) {
+        last = whole ? r->blocks : last;
         const float *sums = rounds ? lsi_vector(r, 0, 0) : lsi_combine_run(r, first, last);
         LSI_TRY(lsi_transaction_update(r, sums, first, last));
     }

@@ -250,6 +250,8 @@ ls_status lsi_buckets_make(lsi_replica *r, size_t bucket_bytes);
 int lsi_dense_run(const lsi_replica *r, size_t from, size_t to, size_t *a, size_t *b);
 
 /* combine.c */
+/* Are the member's own vectors the sums already? */
+int lsi_combine_needs_no_sum(const lsi_replica *r);
 /* The sums of blocks [first, last), one run: where they stand, or in r->sums. Indexed by
  * element. */
 const float *lsi_combine_run(lsi_replica *r, size_t first, size_t last);

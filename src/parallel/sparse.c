@@ -22,6 +22,7 @@ typedef struct table {
     size_t wanted_at, wanted_most; /* ids that its shards read */
     rows folded;                   /* scratch: a merge under way */
     rows merged;                   /* of our blocks, for the optimizer */
+    ls_sparse_grad only;           /* of the only shard, where it was given from */
     size_t merged_room;
 } table;
 
@@ -188,6 +189,12 @@ static void merge_rows(const lsi_replica *r, const table *t, const lsi_tree_plan
     }
 }
 
+/* One shard of one worker, and nobody to outlive it: nothing has to be put together, nor kept. */
+static int is_only(const lsi_replica *r)
+{
+    return r->domain.workers == 1 && r->layout.leaves == 1 && !r->vault;
+}
+
 ls_status lsi_sparse_give(lsi_replica *r, int param, const ls_sparse_grad *grad)
 {
     const lsi_fold_step *f = &r->step;
@@ -195,6 +202,10 @@ ls_status lsi_sparse_give(lsi_replica *r, int param, const ls_sparse_grad *grad)
     if (grad->rows > t->most)
         return lsi_fail(LS_ERR_INVALID, NULL, r->params[param].name,
                         "%zu rows of gradient, and there is room for %zu", grad->rows, t->most);
+    if (is_only(r)) {
+        t->only = *grad;
+        return LS_OK;
+    }
     rows in[LSI_TREE_MAX_NODES + 1], into = list_of(r, t, r->domain.member, f->into);
     if (f->into == f->place) {
         memcpy(into.ids, grad->ids, grad->rows * sizeof(int32_t));
@@ -357,6 +368,11 @@ ls_status lsi_sparse_combine(lsi_replica *r)
 ls_status lsi_sparse_give_all(lsi_replica *r)
 {
     lsi_sparse_set *s = r->sparse;
+    if (is_only(r)) {
+        for (int i = 0; r->optimizer && i < s->n; i++)
+            LSI_TRY(ls_optimizer_sparse(r->optimizer, s->tables[i].param, &s->tables[i].only));
+        return LS_OK;
+    }
     find_inputs(r, r->domain.count > 1 ? rows_of(r, 0) + s->gathered_at : NULL, s->inputs);
     for (int i = 0; i < s->n; i++)
         LSI_TRY(combine_table(r, &s->tables[i], &s->inputs[i]));

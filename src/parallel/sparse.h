@@ -26,7 +26,8 @@ void lsi_sparse_want_none(lsi_replica *r);
 ls_status lsi_sparse_want(lsi_replica *r, int param, const ls_sparse_ids *ids);
 ls_status lsi_sparse_touch(lsi_replica *r);
 
-/* The gradient of parameter `param` in the shard under way; before lsi_replica_done. */
+/* The gradient of parameter `param` in the shard under way; before lsi_replica_done. Borrowed until
+ * the next one of that parameter, or the end of the update. */
 ls_status lsi_sparse_give(lsi_replica *r, int param, const ls_sparse_grad *grad);
 
 /* For the update, after the members have met: merged rows of our blocks to the optimizer.

@@ -120,21 +120,44 @@ static void attention_grad(trial *t, const size_t *a)
 
 /* ---- interaction ---------------------------------------------------------------------------- */
 
+enum { HEAD = 1, SPLIT = 2, SKIP = 4 };
+
+/* The rows in one part; or one alone, then the rest. */
+static int split(size_t f, int options, lsi_features part[2])
+{
+    const int parts = options & SPLIT && f > 1 ? 2 : 1;
+    part[0].rows = parts == 2 ? 1 : f;
+    part[1].rows = f - part[0].rows;
+    return parts;
+}
+
 static void interact(trial *t, const size_t *a)
 {
     const size_t n = a[0], f = a[1], d = a[2];
-    const float *x = trial_in(t, n * f * d);
-    float *y = trial_out(t, "y", n * (f * (f - 1) / 2), 0, TOL, (double)d + 2);
-    CALL(t, interact, n, f, d, x, y);
+    const int options = (int)a[3], head = options & HEAD;
+    lsi_features part[2] = {{0}};
+    const int parts = split(f, options, part);
+    for (int i = 0; i < parts; i++)
+        part[i].x = trial_in(t, n * part[i].rows * d);
+    float *y = trial_out(t, "y", n * ((head ? d : 0) + f * (f - 1) / 2), 0, TOL, (double)d + 2);
+    CALL(t, interact, n, d, parts, part, head, y);
 }
 
 static void interact_grad(trial *t, const size_t *a)
 {
+    static const char *const names[2] = {"dx", "dx of the second part"};
     const size_t n = a[0], f = a[1], d = a[2];
-    const int add = (int)a[3];
-    const float *x = trial_in(t, n * f * d), *dy = trial_in(t, n * (f * (f - 1) / 2));
-    float *dx = trial_out(t, "dx", n * f * d, add, TOL, (double)f + 2);
-    CALL(t, interact_grad, n, f, d, x, dy, dx, add);
+    const int add = (int)a[3], options = (int)a[4], head = options & HEAD;
+    lsi_features part[2] = {{0}};
+    const int parts = split(f, options, part);
+    for (int i = 0; i < parts; i++)
+        part[i].x = trial_in(t, n * part[i].rows * d);
+    const float *dy = trial_in(t, n * ((head ? d : 0) + f * (f - 1) / 2));
+    for (int i = parts > 1 && options & SKIP; i < parts; i++) {
+        part[i].add = add;
+        part[i].dx = trial_out(t, names[i], n * part[i].rows * d, add, TOL, (double)f + 2);
+    }
+    CALL(t, interact_grad, n, d, parts, part, head, dy);
 }
 
 #define LINEAR_SIZES                                                                               \
@@ -160,10 +183,11 @@ const trial_op trial_products[] = {
     {ENTRY(interact),
      interact,
      {SIZES("n", 0, 1, 2, 5, 17), SIZES("f", 1, 2, 3, 8, 9, 16, 17, 27),
-      SIZES("d", 1, 7, 16, 17, 64)}},
+      SIZES("d", 1, 7, 16, 17, 64), CHOICE("options", 0, HEAD, SPLIT, HEAD | SPLIT)}},
     {ENTRY(interact_grad),
      interact_grad,
      {SIZES("n", 0, 1, 2, 5, 17), SIZES("f", 1, 2, 3, 8, 9, 16, 17, 27),
-      SIZES("d", 1, 7, 16, 17, 64), CHOICE("add", 0, 1)}},
+      SIZES("d", 1, 7, 16, 17, 64), CHOICE("add", 0, 1),
+      CHOICE("options", 0, HEAD, SPLIT, HEAD | SPLIT | SKIP, HEAD | SPLIT)}},
     {0},
 };

@@ -225,7 +225,7 @@ static ls_status run_interact(lsi_device *d, size_t first, size_t n, const float
                               float *y)
 {
     (void)first, (void)w;
-    return d->k->interact(d, n, 7, 11, x, y);
+    return d->k->interact(d, n, 11, 1, &(lsi_features){.rows = 7, .x = x}, 0, y);
 }
 
 static ls_status run_layernorm(lsi_device *d, size_t first, size_t n, const float *x,

@@ -235,18 +235,30 @@ static simple_call simple(ls_status (*run)(const simple_call *), size_t nx, size
     return (simple_call){run, nx, ny, numbers(nx), numbers(ny), numbers(ny), NULL, LSI_ACT_NONE};
 }
 
+/* The first row by itself, and before the products. */
+static void pair_parts(const float *x, float *dx, lsi_features part[2])
+{
+    const size_t first = PAIR_N * PAIR_D;
+    part[0] = (lsi_features){1, x, dx, 0};
+    part[1] = (lsi_features){PAIR_F - 1, x + first, dx ? dx + first : NULL, 0};
+}
+
 static ls_status run_interact(const simple_call *c)
 {
-    return ref->k->interact(ref, PAIR_N, PAIR_F, PAIR_D, c->x, c->y);
+    lsi_features part[2];
+    pair_parts(c->x, NULL, part);
+    return ref->k->interact(ref, PAIR_N, PAIR_D, 2, part, 1, c->y);
 }
 
 static void test_interact(void **state)
 {
     (void)state;
-    const simple_call c =
-        simple(run_interact, PAIR_N * PAIR_F * PAIR_D, PAIR_N * (PAIR_F * (PAIR_F - 1) / 2));
+    const simple_call c = simple(run_interact, PAIR_N * PAIR_F * PAIR_D,
+                                 PAIR_N * (PAIR_D + PAIR_F * (PAIR_F - 1) / 2));
     float *dx = numbers(c.nx);
-    OK(ref->k->interact_grad(ref, PAIR_N, PAIR_F, PAIR_D, c.x, c.weights, dx, 0));
+    lsi_features part[2];
+    pair_parts(c.x, dx, part);
+    OK(ref->k->interact_grad(ref, PAIR_N, PAIR_D, 2, part, 1, c.weights));
     expect_gradient("interact", simple_value, &c, c.x, c.nx, dx);
     forget();
 }

@@ -371,6 +371,17 @@ static ls_tensor *interact_pair(bench *b)
 {
     return ls_interact(b->graph, leaf(b, 2, DIMS(2, 17)));
 }
+static ls_tensor *interact_all(bench *b)
+{
+    ls_tensor *x[3] = {leaf(b, 1, DIMS(5)), leaf(b, 2, DIMS(3, 5)), leaf(b, 1, DIMS(5))};
+    return ls_interact_all(b->graph, 3, x);
+}
+/* One tensor twice: the second gradient is added to the first. */
+static ls_tensor *interact_same(bench *b)
+{
+    ls_tensor *x = leaf(b, 1, DIMS(17));
+    return ls_interact_all(b->graph, 2, (ls_tensor *[]){x, x});
+}
 
 static ls_tensor *cross_entropy(bench *b)
 {
@@ -526,6 +537,8 @@ const layer_case layer_cases[] = {
     CASE(reshape, 3, 0, 0, 0),
     CASE(interact, 3, 0, 0, 0),
     CASE(interact_pair, 3, 0, 0, 0),
+    CASE(interact_all, 3, 0, 0, 0),
+    CASE(interact_same, 3, 0, 0, 0),
     CASE(cross_entropy, 5, 1, 0, 0),
     CASE(cross_entropy_smooth, 5, 1, 0, 0),
     CASE(bce, 5, 1, 0, 0),

@@ -169,6 +169,11 @@ static ls_tensor *interact_one(ls_graph *g)
 {
     return ls_interact(g, f32(g, 2, DIMS(1, 6)));
 }
+static ls_tensor *interact_widths(ls_graph *g)
+{
+    ls_tensor *x[2] = {f32(g, 1, DIMS(6)), f32(g, 2, DIMS(3, 5))};
+    return ls_interact_all(g, 2, x);
+}
 static ls_tensor *embedding_f32(ls_graph *g)
 {
     return ls_embedding(g, f32(g, 1, DIMS(3)), 8, 5, 0, NULL);
@@ -233,6 +238,7 @@ static const struct {
     {transpose_twice, "'transpose1'", "each of 0 to 1 once"},
     {reshape_count, "'reshape1'", "a sample of its input has 30 values, of its result 31"},
     {interact_one, "'interact1'", "at least 2 rows"},
+    {interact_widths, "'interact1'", "input 1 is (2, 3, 5)"},
     {embedding_f32, "'embedding1'", "ids of type f32 where it takes i32"},
     {embedding_size, "'embedding1'", "start from the _INIT macro"},
     {bag_column, "'embedding_bag1'", "there is no column 3"},

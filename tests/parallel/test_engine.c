@@ -228,6 +228,82 @@ static void test_same_bits(void **state)
     }
 }
 
+/* The rows of the next run are brought up to date; then their gradients are given, after it. */
+static void by_rows(rank *self, ls_graph *graph, ls_optimizer *optimizer, int after)
+{
+    ls_param_info info;
+    for (int i = 0; ls_graph_param(graph, i, &info) == LS_OK; i++) {
+        ls_sparse_ids ids;
+        ls_sparse_grad grad;
+        if (info.sparse && after) {
+            OK(self, ls_graph_sparse_grad(graph, i, &grad));
+            OK(self, ls_optimizer_sparse(optimizer, i, &grad));
+        } else if (info.sparse) {
+            OK(self, ls_graph_sparse_ids(graph, i, 0, &ids));
+            OK(self, ls_optimizer_touch(optimizer, ls_graph_params(graph), i, ids.ids, ids.count,
+                                        ids.stride));
+        }
+    }
+}
+
+/* One shard of one worker, whose rows are not copied: as graph and optimizer without an engine. */
+static void train_by_hand(rank *self)
+{
+    enum { PARAMS = 16 };
+    const trial *t = self->arg;
+    const scenario *s = t->scenario;
+    ls_graph *graph = build(self, s, s->batch);
+    ls_param_info params[PARAMS];
+    int n = 0;
+    while (n < PARAMS && ls_graph_param(graph, n, &params[n]) == LS_OK)
+        n++;
+    ls_optim_config config = LS_OPTIM_CONFIG_INIT;
+    ls_optimizer *optimizer;
+    config.name = s->optimizer;
+    config.lr = 0.01f;
+    config.momentum = s->momentum;
+    OK(self, ls_optimizer_create(&config, params, n, ls_graph_param_elements(graph), &optimizer));
+    float *weights = ls_graph_params(graph);
+    for (uint64_t step = 0; step < STEPS; step++) {
+        feed f = {step, 0};
+        ls_run_config run = LS_RUN_CONFIG_INIT;
+        ls_run_result result;
+        run.training = run.backward = 1;
+        run.batch = s->batch;
+        run.step = step;
+        OK(self, fill(&f, graph, 0, s->batch));
+        by_rows(self, graph, optimizer, 0);
+        OK(self, ls_graph_run(graph, &run, &result));
+        by_rows(self, graph, optimizer, 1);
+        OK(self,
+           ls_optimizer_step(optimizer, weights, ls_graph_grads(graph), (float)(1 / result.count)));
+    }
+    OK(self, ls_optimizer_flush(optimizer, weights));
+    for (size_t i = 0; i < t->expected.elements; i++)
+        CHECK(self, memcmp(&weights[i], &t->expected.weights[i], sizeof(float)) == 0,
+              "weight %zu is %.9g, not %.9g", i, (double)t->expected.weights[i],
+              (double)weights[i]);
+    ls_optimizer_destroy(optimizer);
+    ls_graph_destroy(graph);
+}
+
+static void test_one_shard(void **state)
+{
+    (void)state;
+    const scenario s = {.model = "dlrm",
+                        .settings = {"rows=3000", "tables=3", "width=8", "bottom=16,8", "top=16"},
+                        .optimizer = "sgd",
+                        .momentum = 0.9f,
+                        .batch = 40,
+                        .last = 40,
+                        .shards = 1};
+    trial t = {.scenario = &s, .writes = 1};
+    const ranks_layout one = ranks_shm(1);
+    ranks_run(&one, train, &t);
+    ranks_run(&one, train_by_hand, &t);
+    release(&t.expected);
+}
+
 /* More workers than shards cannot help: refused by all, with the way out. */
 static void too_many(rank *self)
 {
@@ -252,6 +328,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_same_bits),
+        cmocka_unit_test(test_one_shard),
         cmocka_unit_test(test_too_many_workers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
