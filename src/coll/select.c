@@ -1,7 +1,7 @@
 /* Parsing, printing and applying the selection rules.
  *
  * The defaults come from bench/algorithms on 2 cores, over shared memory and over loopback TCP, 2
- * to 8 ranks (docs/benchmarks.md): the board wins everywhere on one host. By messages inside a host
+ * to 12 ranks (docs/benchmarks.md): the board wins everywhere on one host. By messages inside one
  * `direct` is best for small vectors, which few ranks reduce, and `tree`, which needs the fewest
  * messages, for large ones of four ranks and more. Between hosts each rank has a line of its own,
  * and the top of `tree` would be in the way: there `direct` has the fewest rounds, and `hd` fewer
@@ -23,7 +23,7 @@
 #define LARGE ((size_t)256 << 10)
 #define LARGE_OF_FOUR ((size_t)128 << 10)
 #define LARGEST_OF_FOUR ((size_t)8 << 20) /* between hosts */
-#define MEASURED 8                        /* ranks */
+#define MEASURED 8                        /* ranks, between hosts */
 
 static const uint8_t offered[LSI_COLL_COUNT] = {
     [LSI_ALLREDUCE] = 1 << LSI_DIRECT | 1 << LSI_HD | 1 << LSI_RING | 1 << LSI_TREE,
@@ -59,7 +59,8 @@ void lsi_select_defaults(lsi_selection *selection, int size, lsi_reach reach)
     if (reach == LSI_REACH_BOARD || size < 4)
         return;
     lsi_rules *allreduce = &selection->of[LSI_ALLREDUCE];
-    const size_t large = size == 4 ? LARGE_OF_FOUR : size <= MEASURED ? LARGE : 0;
+    const int measured = size <= MEASURED || reach == LSI_REACH_HOST;
+    const size_t large = size == 4 ? LARGE_OF_FOUR : measured ? LARGE : 0;
     const size_t end = size == 4 && reach == LSI_REACH_HOSTS ? LARGEST_OF_FOUR : SIZE_MAX;
     allreduce->n = 0;
     if (large)
