@@ -15,9 +15,8 @@ machine busy. A stage is therefore of a kind, and the kind says what may run bes
 
 Those that are ready start in the order in which run_all names them.
 
-Deadlines mean little while a hypervisor gives the processors to somebody else. What fails in a
-stage during which it did (STOLEN) is said, run again by itself at the end, and counts as it went
-then.
+Deadlines mean little while a hypervisor gives the processors to somebody else. If it did in a stage
+in which something failed, that is said (STOLEN); it excuses nothing.
 """
 
 import argparse
@@ -86,9 +85,8 @@ SANITIZED_TESTS = [
     "test_train.py::test_every_sample_once_an_epoch",
 ]
 
-# outcome is "passed", "failed" or "skipped"; log, if any, is where more can be read; test is what
-# runs it again, if that is possible
-Unit = collections.namedtuple("Unit", "name outcome output log test", defaults=("", "", ""))
+# outcome is "passed", "failed" or "skipped"; log, if any, is where more can be read
+Unit = collections.namedtuple("Unit", "name outcome output log", defaults=("", ""))
 
 
 class Interrupted(BaseException):
@@ -201,19 +199,17 @@ def parse_meson(path):
         output = f"{test.get('stdout') or ''}\n{test.get('stderr') or ''}".strip()
         note = f"{result}, exit code {test['returncode']}, {test['duration']:.1f} s"
         log = path.removesuffix(".json") + ".txt"
-        outcome = outcomes.get(result, "failed")
-        yield Unit(test["name"], outcome, f"{output}\n{note}", log, test["name"].split(" / ")[-1])
+        yield Unit(test["name"], outcomes.get(result, "failed"), f"{output}\n{note}", log)
 
 
-def run_meson(log, folder, name, select=(), slower=1, before=(), behind=True, only=()):
-    """Runs the meson tests of a build folder, or only some; name is for their log."""
-    behind = behind and not only
+def run_meson(log, folder, name, select=(), slower=1, before=(), behind=True):
+    """Runs the meson tests of a build folder; name is for their log."""
     logs = f"{name}-{os.path.basename(*BEHIND)}.json" if behind else f"{name}.json"  # by meson
     results = os.path.join(ROOT, folder, "meson-logs", logs)
     if os.path.exists(results):
         os.remove(results)
     command = [*before, "meson", "test", "-C", folder, "--no-rebuild", "--logbase", name]
-    command += ["--timeout-multiplier", str(slower), *(only or select)]
+    command += ["--timeout-multiplier", str(slower), *select]
     if behind:  # each test is a session of its own
         command += ["--wrapper", os.path.join(ROOT, *BEHIND)]
     code = execute(command, log, TEST_LIMIT_S, SANITIZER_ENV)
@@ -237,15 +233,12 @@ def parse_junit(path, log):
         output = "\n".join(filter(str.strip, texts))
         if name in units and units[name].outcome == "failed":
             outcome, output = "failed", f"{units[name].output}\n{output}"
-        file = (case.get("classname") or "").replace(".", "/") + ".py"
-        units[name] = Unit(name, outcome, output, log, f"{file}::{case.get('name')}")
+        units[name] = Unit(name, outcome, output, log)
     return list(units.values())
 
 
-def run_pytest(log, tests, args, build="build-test", mark="not alone", aarch64=False, only=()):
-    """Runs pytest tests with a build, or only some of them; aarch64 says whether there is one for
-    that, too."""
-    tests = only or tests
+def run_pytest(log, tests, args, build="build-test", mark="not alone", aarch64=False):
+    """Runs pytest tests with a build; aarch64 says whether there is one for that, too."""
     results = log.removesuffix(".log") + ".xml"
     if os.path.exists(results):
         os.remove(results)
@@ -272,7 +265,6 @@ class Stage:
         self.kind, self.name, self.after = kind, name, after
         self.function, self.args = function, args
         self.units = None  # until it has ended
-        self.is_last = False  # what fails counts, whatever happened meanwhile
 
     def is_ready(self):
         return all(other.went_well() for other in self.after)
@@ -297,7 +289,6 @@ class Session:
     def __init__(self):
         self.count = collections.Counter()
         self.stages = []  # all, in the order in which they may start
-        self.again = []  # those that were disturbed, and the tests that failed in them
         self.active = []
         self.changed = threading.Condition()
         self.number = 0
@@ -319,15 +310,7 @@ class Session:
         }[stage.kind]
 
     def run(self):
-        """Runs all that was added; then, once, what failed while it was disturbed."""
-        self.run_stages()
-        for stage, tests in self.again:
-            run = functools.partial(stage.function, only=tests)
-            self.add("alone", f"{stage.name}, again", run, *stage.args).is_last = True
-        self.run_stages()
-
-    def run_stages(self):
-        """What waits for a stage that went wrong is not run."""
+        """Runs all that was added; what waits for a stage that went wrong is not run."""
         with self.changed:
             while self.stages or self.active:
                 lost = [s for s in self.stages if any(a.went_wrong() for a in s.after)]
@@ -357,8 +340,9 @@ class Session:
         stolen, all_time = (now - then for now, then in zip(read_stolen(), before))
         with lock:
             self.report(stage.name, units, time.monotonic() - start)
-            if not stage.is_last and stolen > STOLEN * all_time:
-                self.repeat(stage, units, stolen / all_time)
+            if stolen > STOLEN * all_time and any(unit.outcome == "failed" for unit in units):
+                print(f"{stage.name}: {stolen / all_time:.0%} of the processors' time went to "
+                      "others", flush=True)
         with self.changed:
             stage.units = units
             self.active.remove(stage)
@@ -377,15 +361,6 @@ class Session:
             if unit.outcome == "failed":
                 more = f" (more in {os.path.relpath(unit.log, ROOT)})" if unit.log else ""
                 print(f"--- FAILED: {unit.name}{more}\n{tail(unit.output)}", flush=True)
-
-    def repeat(self, stage, units, share):
-        """Those that failed are to run again, and count then."""
-        failed = [unit for unit in units if unit.outcome == "failed"]
-        if failed and all(unit.test for unit in failed):
-            self.count["failed"] -= len(failed)
-            self.again.append((stage, [unit.test for unit in failed]))
-            print(f"{stage.name}: {share:.0%} of the processors' time went to others; "
-                  "again at the end", flush=True)
 
     def abandon(self):
         """Ends what is running, politely; nothing is said of it any more."""
