@@ -72,25 +72,30 @@ static void finish(const lsi_gemm *g, size_t i, size_t rows, size_t j0, size_t c
 #undef CASE
 }
 
+/* `count` times sixteen columns, or once the last n of them. Several chains of additions hide each
+ * other's latency; count, and n but for the last columns, are constants. */
+LSI_VEC void add_rows(const int count, size_t rows, const float *x, size_t ld, float *sums, int add,
+                      size_t n)
+{
+    v16 sum[4];
+    for (int v = 0; v < count; v++)
+        sum[v] = add ? v16_get(sums + 16 * v, n) : v16_zero();
+    for (size_t r = 0; r < rows; r++, x += ld)
+        for (int v = 0; v < count; v++)
+            sum[v] = v16_add(sum[v], v16_get(x + 16 * v, n));
+    for (int v = 0; v < count; v++)
+        v16_put(sums + 16 * v, sum[v], n);
+}
+
 void LSI_K(column_sums)(size_t rows, size_t n, const float *x, size_t ld, float *sums, int add)
 {
-    for (size_t j = 0; j < n;
-         j += 64) { /* four chains at a time hide the latency of the additions */
-        v16 sum[4];
-        size_t cols[4];
-        for (size_t v = 0; v < 4; v++) {
-            const size_t from = j + v * 16;
-            cols[v] = from >= n ? 0 : n - from < 16 ? n - from : 16;
-            sum[v] = add ? v16_load_n(sums + from, cols[v]) : v16_zero();
-        }
-        for (size_t r = 0; r < rows; r++)
-            for (size_t v = 0; v < 4; v++)
-                if (cols[v])
-                    sum[v] = v16_add(sum[v], v16_load_n(x + r * ld + j + v * 16, cols[v]));
-        for (size_t v = 0; v < 4; v++)
-            if (cols[v])
-                v16_store_n(sums + j + v * 16, sum[v], cols[v]);
-    }
+    size_t j = 0;
+    for (; j + 64 <= n; j += 64)
+        add_rows(4, rows, x + j, ld, sums + j, add, 16);
+    for (; j + 16 <= n; j += 16)
+        add_rows(1, rows, x + j, ld, sums + j, add, 16);
+    if (j < n)
+        add_rows(1, rows, x + j, ld, sums + j, add, n - j);
 }
 
 /* One k-block of the product: which part, and whether it is the first or the last of its chain. */

@@ -54,48 +54,37 @@ static void scatter(size_t s, size_t d, int parts, const lsi_features *part, con
     }
 }
 
-/* A sample (f, d) by columns: column c at `at` + c ld, zeros beyond f and d. */
+/* A sample (f, d) by columns: column c at `at` + c ld, zeros beyond f. */
 typedef struct columns {
     float *at;
-    size_t ld, count; /* both multiples of sixteen */
+    size_t ld; /* a multiple of sixteen; so is the number of columns that there is room for */
+    size_t d;
 } columns;
 
-static void turn(size_t f, size_t d, const float *x, const columns *to)
+static void turn(size_t f, const float *x, const columns *to)
 {
     for (size_t i = 0; i < to->ld; i += 16)
-        for (size_t c = 0; c < to->count; c += 16) {
+        for (size_t c = 0; c < to->d; c += 16) {
             v16 block[16];
             for (size_t r = 0; r < 16; r++)
-                block[r] =
-                    i + r < f ? v16_get(x + (i + r) * d + c, d - c < 16 ? d - c : 16) : v16_zero();
+                block[r] = i + r < f
+                               ? v16_get(x + (i + r) * to->d + c, to->d - c < 16 ? to->d - c : 16)
+                               : v16_zero();
             v16_transpose(block);
             for (size_t r = 0; r < 16; r++)
                 v16_store(to->at + (c + r) * to->ld + i, block[r]);
         }
 }
 
-/* Lane l of the products of row i with the sixteen rows from j on: every sixteenth term. */
-LSI_VEC v16 lane_terms(const columns *x, size_t l, size_t i, size_t j)
+/* Row i with the sixteen rows from j on: a product of matrices, one chain for each. */
+LSI_VEC v16 products(const columns *x, size_t i, size_t j)
 {
     v16 sum = v16_zero();
-    for (size_t c = l; c < x->count; c += 16) {
+    for (size_t c = 0; c < x->d; c++) {
         const float *column = x->at + c * x->ld;
         sum = v16_fma(v16_set1(column[i]), v16_load(column + j), sum);
     }
     return sum;
-}
-
-/* The lanes folded 8, 4, 2, 1, as v16_sum does it; what is needed first is computed first. */
-LSI_VEC v16 folded_twice(const columns *x, size_t l, size_t i, size_t j)
-{
-    const v16 a = v16_add(lane_terms(x, l, i, j), lane_terms(x, l + 8, i, j));
-    return v16_add(a, v16_add(lane_terms(x, l + 4, i, j), lane_terms(x, l + 12, i, j)));
-}
-
-LSI_VEC v16 products(const columns *x, size_t i, size_t j)
-{
-    const v16 even = v16_add(folded_twice(x, 0, i, j), folded_twice(x, 2, i, j));
-    return v16_add(even, v16_add(folded_twice(x, 1, i, j), folded_twice(x, 3, i, j)));
 }
 
 /* All pairs of a sample, in the order of the results. What is written too much is written again,
@@ -118,16 +107,17 @@ static ls_status interact(lsi_device *device, size_t n, size_t d, int parts,
                           const lsi_features *part, int head, float *y)
 {
     const size_t f = count_rows(parts, part), first = head ? d : 0, each = first + f * (f - 1) / 2;
-    columns by = {.ld = (f + 15) / 16 * 16, .count = (d + 15) / 16 * 16};
+    columns by = {.ld = (f + 15) / 16 * 16, .d = d};
+    const size_t turned = by.ld * ((d + 15) / 16 * 16);
     void *memory;
-    LSI_TRY(lsi_device_scratch(device, (by.ld * by.count + f * d) * sizeof(float), &memory));
+    LSI_TRY(lsi_device_scratch(device, (turned + f * d) * sizeof(float), &memory));
     by.at = memory;
-    float *x = by.at + by.ld * by.count;
+    float *x = by.at + turned;
     for (size_t s = 0; s < n; s++, y += each) {
         gather(s, d, parts, part, x);
-        turn(f, d, x, &by);
+        turn(f, x, &by);
         V16_FOR_EACH(first, copy_at, x, y);
-        if (by.count == 16) /* a constant: the loop over terms disappears */
+        if (d == 16) /* a constant: the loop over terms disappears */
             all_pairs(&(columns){by.at, by.ld, 16}, f, y + first, (n - s) * each - first);
         else
             all_pairs(&by, f, y + first, (n - s) * each - first);

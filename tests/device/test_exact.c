@@ -67,6 +67,60 @@ static void test_linear_chains(void **state)
     each_set(linear_chains);
 }
 
+/* A sum over rows adds them in ascending order, from zero or from what was there. */
+static void bias_sums(lsi_device *device)
+{
+    static const size_t outs[] = {1, 15, 16, 40, 64, 71, 130, 800};
+    const size_t rows = 300, in = 3; /* two blocks of the product */
+    for (size_t s = 0; s < 2 * sizeof outs / sizeof *outs; s++) {
+        const size_t out = outs[s / 2];
+        const lsi_linear p = {.rows = rows, .in = in, .out = out, .transposed = s % 2};
+        float *x = numbers(rows * in, 1), *dy = numbers(rows * out, 2), *dw = numbers(in * out, 3);
+        float *sums = numbers(out, 4), *e = numbers(out, 5);
+        for (int add = 0; add < 2; add++) {
+            for (size_t i = 0; i < rows * out; i++)
+                e[i % out] = (add || i >= out ? e[i % out] : 0.0f) + dy[i];
+            assert_int_equal(device->k->linear_dw(device, &p, x, dy, dw, sums, add), LS_OK);
+            expect_bits("gradient of a bias", device->k->isa, sums, e, out);
+        }
+        free(x), free(dy), free(dw), free(sums), free(e);
+    }
+}
+
+static void test_bias_sums(void **state)
+{
+    (void)state;
+    each_set(bias_sums);
+}
+
+static void interact_chains(lsi_device *device)
+{
+    static const size_t shapes[][2] = {{27, 16}, {17, 16}, {5, 11}, {34, 40}, {33, 1}, {2, 130}};
+    const size_t n = 3;
+    for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
+        const size_t f = shapes[s][0], d = shapes[s][1], each = f * (f - 1) / 2;
+        float *x = numbers(n * f * d, 1), *y = numbers(n * each, 2), *e = numbers(n * each, 3);
+        float *all = numbers(f * f, 4);
+        for (size_t k = 0, to = 0; k < n; k++) {
+            const float *sample = x + k * f * d;
+            chains(f, f, d, sample, d, 1, sample, 1, d, NULL, all);
+            for (size_t i = 1; i < f; i++)
+                for (size_t j = 0; j < i; j++)
+                    e[to++] = all[i * f + j];
+        }
+        const lsi_features part = {.rows = f, .x = x};
+        assert_int_equal(device->k->interact(device, n, d, 1, &part, 0, y), LS_OK);
+        expect_bits("interact", device->k->isa, y, e, n * each);
+        free(x), free(y), free(e), free(all);
+    }
+}
+
+static void test_interact_chains(void **state)
+{
+    (void)state;
+    each_set(interact_chains);
+}
+
 /* The slope that a linear layer leaves for its backward pass is that of act_grad. */
 static void linear_slopes(lsi_device *device)
 {
@@ -389,9 +443,10 @@ static void test_dropout_boundary(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_linear_chains),  cmocka_unit_test(test_linear_slopes),
-        cmocka_unit_test(test_conv_chains),    cmocka_unit_test(test_samples_alone),
-        cmocka_unit_test(test_embedding_rows), cmocka_unit_test(test_dropout_boundary),
+        cmocka_unit_test(test_linear_chains),   cmocka_unit_test(test_bias_sums),
+        cmocka_unit_test(test_interact_chains), cmocka_unit_test(test_linear_slopes),
+        cmocka_unit_test(test_conv_chains),     cmocka_unit_test(test_samples_alone),
+        cmocka_unit_test(test_embedding_rows),  cmocka_unit_test(test_dropout_boundary),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
