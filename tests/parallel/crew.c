@@ -21,15 +21,18 @@
 
 /* ---- the vault ------------------------------------------------------------------------------- */
 
-/* The head of a vault of this shape goes to the memory that the test keeps. */
+#define HEAD_BYTES ((ssize_t)offsetof(lsi_vault_head, filled))
+
+/* The head of a vault of this shape goes to the memory that the test keeps. Its maker may die in
+ * between, so the size comes last: a file that has no more than a head is no vault yet. */
 static ls_status found_vault(int fd, const lsi_vault_shape *shape)
 {
     lsi_vault *made;
     struct stat info;
     LSI_TRY(lsi_vault_create(shape, NULL, &made));
-    const ssize_t bytes = offsetof(lsi_vault_head, filled);
-    const int done = fstat(made->fd, &info) == 0 && ftruncate(fd, info.st_size) == 0 &&
-                     pwrite(fd, made->head, (size_t)bytes, 0) == bytes;
+    const int done = fstat(made->fd, &info) == 0 &&
+                     pwrite(fd, made->head, (size_t)HEAD_BYTES, 0) == HEAD_BYTES &&
+                     ftruncate(fd, info.st_size) == 0;
     lsi_vault_close(made);
     return done ? LS_OK : lsi_fail_errno("crew", "vault");
 }
@@ -40,7 +43,7 @@ static ls_status get_vault(void *arg, const lsi_vault_shape *shape, int make, ls
     struct stat info;
     if (!w->vault) {
         const int fd = dup(w->crew->vault[w->crew->apart ? w->slot : 0]);
-        if (fstat(fd, &info) == 0 && info.st_size == 0 && make)
+        if (fstat(fd, &info) == 0 && info.st_size <= HEAD_BYTES && make)
             LSI_TRY(found_vault(fd, shape));
         LSI_TRY(lsi_vault_map(fd, shape, &w->vault));
     }
