@@ -25,7 +25,7 @@
 #include <lockstep/status.h>
 
 #define LSI_HOST_MAGIC 0x4b4c5354534f4831u
-#define LSI_HOST_VERSION 3u
+#define LSI_HOST_VERSION 4u
 #define LSI_MAX_RANKS 256
 #define LSI_MAX_HOSTS 64
 #define LSI_HOST_COMM_BYTES ((size_t)8 << 20)
@@ -49,6 +49,7 @@ typedef struct lsi_host_rank {
     uint32_t order;                 /* of deaths, likewise: who died first has the smallest */
     _Alignas(64) _Atomic uint32_t asleep;
     _Atomic uint32_t doorbell; /* futex word */
+    _Atomic int32_t core;      /* where it ran when it last posted, in a crowd */
     /* Signs of life: life.h. */
     _Alignas(64) _Atomic uint64_t beat;
     _Atomic uint64_t step;

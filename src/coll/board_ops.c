@@ -96,12 +96,24 @@ static char *post_buffers(ls_comm *comm, const lsi_call *c, uint64_t seq, lsi_sl
     return box;
 }
 
+/* Let the others know where we run. */
+static void take_seat(lsi_world *w)
+{
+    const int core = sched_getcpu();
+    if (core == w->core)
+        return;
+    w->core = core;
+    atomic_store_explicit(&w->host.block->ranks[w->rank].core, core, memory_order_relaxed);
+}
+
 void lsi_board_post(ls_comm *comm, const lsi_call *c, uint64_t seq)
 {
     const lsi_board *b = &comm->board;
     lsi_slot *slot = lsi_board_slot(b, seq, b->self);
     size_t most = lsi_board_contribution(comm, c), own = own_contribution(comm, c, most);
     char *box = NULL;
+    if (comm->world->crowded)
+        take_seat(comm->world);
     lsi_board_note(b, seq, b->self)->call = c->what;
     if (most > LSI_BOARD_INLINE)
         box = post_buffers(comm, c, seq, slot, most, own);
@@ -131,6 +143,23 @@ int lsi_board_all(ls_request *r, lsi_phase phase)
             !lsi_board_reached(lsi_board_slot(b, r->seq, r->seen), r->seq, phase))
             return 0;
     return 1;
+}
+
+int lsi_board_awaits_neighbour(const ls_request *r)
+{
+    const ls_comm *comm = r->comm;
+    const lsi_board *b = &comm->board;
+    const lsi_host_rank *ranks = comm->world->host.block->ranks;
+    const lsi_phase phase = r->phase ? LSI_PHASE_WORKED : LSI_PHASE_ENTERED;
+    for (int i = r->seen; i < b->members; i++)
+        if (i != b->self &&
+            atomic_load_explicit(&ranks[comm->ranks[comm->locals[i]]].core, memory_order_relaxed) ==
+                comm->world->core &&
+            !(r->step == lsi_board_stage
+                  ? lsi_board_stage_has(r, i)
+                  : lsi_board_reached(lsi_board_slot(b, r->seq, i), r->seq, phase)))
+            return 1;
+    return 0;
 }
 
 int lsi_board_begin_work(ls_comm *comm, uint64_t seq)

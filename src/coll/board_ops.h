@@ -31,6 +31,9 @@ ls_status lsi_board_tiny(ls_comm *comm, const void *send, void *recv, size_t cou
 ls_status lsi_board_entered(ls_request *r);
 /* Have all local members reached `phase`? r->seen counts them; it starts at 0 for each phase. */
 int lsi_board_all(ls_request *r, lsi_phase phase);
+/* Of those whom this operation waits for, is one where we are ourselves? It cannot go on before we
+ * let it. Only in a crowd, and while the operation waits for the board. */
+int lsi_board_awaits_neighbour(const ls_request *r);
 /* Announce a phase of our own. */
 void lsi_board_publish(ls_request *r, lsi_phase phase);
 /* Steps: direct on the board; or entry on the board, then the schedule. */
@@ -77,6 +80,8 @@ void lsi_board_stage_begin(ls_request *r, int staged);
 void lsi_board_stage_told(ls_request *r);
 /* A step of it: LS_OK, LS_IN_PROGRESS. */
 ls_status lsi_board_stage(ls_request *r);
+/* Has this member brought, or summed, what our part of the turn needs? */
+int lsi_board_stage_has(const ls_request *r, int member);
 
 /* schedule_build.c: append the steps of the call over messages. */
 ls_status lsi_build_schedule(ls_request *r);

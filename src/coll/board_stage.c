@@ -138,18 +138,24 @@ static void fetch(ls_request *r, const cut *u, size_t k)
     }
 }
 
-/* Have all others brought, or summed, so many pieces? */
-static int have_all(ls_request *r, int part, size_t pieces)
+int lsi_board_stage_has(const ls_request *r, int member)
 {
     const lsi_board *b = &r->comm->board;
-    const uint32_t wanted = b->staged + (uint32_t)pieces;
-    for (; r->seen < b->members; r->seen++) {
-        const lsi_stage *s = &b->stages[r->seen];
-        const uint32_t has =
-            atomic_load_explicit(part == BRING ? &s->brought : &s->summed, memory_order_acquire);
-        if (r->seen != b->self && (int32_t)(has - wanted) < 0)
+    const lsi_stage *s = &b->stages[member];
+    const int sums = r->stage.part == FETCH;
+    const uint32_t wanted = b->staged + (uint32_t)r->stage.turn - (sums ? 1 : 0);
+    const uint32_t has =
+        atomic_load_explicit(sums ? &s->summed : &s->brought, memory_order_acquire);
+    return (int32_t)(has - wanted) >= 0;
+}
+
+/* Have all others? */
+static int have_all(ls_request *r)
+{
+    const lsi_board *b = &r->comm->board;
+    for (; r->seen < b->members; r->seen++)
+        if (r->seen != b->self && !lsi_board_stage_has(r, r->seen))
             return 0;
-    }
     r->seen = 0;
     return 1;
 }
@@ -179,7 +185,7 @@ ls_status lsi_board_stage(ls_request *r)
             /* fall through */
         case SUM:
             if (turn >= 1 && turn - 1 < u.pieces) {
-                if (!have_all(r, BRING, turn))
+                if (!have_all(r))
                     return LS_IN_PROGRESS;
                 sum(r, &u, turn - 1);
                 say(r, SUM, turn);
@@ -188,7 +194,7 @@ ls_status lsi_board_stage(ls_request *r)
             /* fall through */
         default:
             if (turn >= 2) {
-                if (!have_all(r, SUM, turn - 1))
+                if (!have_all(r))
                     return LS_IN_PROGRESS;
                 fetch(r, &u, turn - 2);
             }

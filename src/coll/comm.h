@@ -41,6 +41,8 @@ typedef struct lsi_world {
     lsi_heap *heap;
     double timeout_s, warn_after_s;
     int spins;                           /* looks before yielding: few when ranks outnumber cores */
+    int crowded;                         /* they do, and nobody has set `spins` */
+    int core;                            /* in a crowd: where we run, as the others know it */
     int use_boards;                      /* 0 when a transport other than shm is forced */
     char interfaces[LSI_INTERFACES_MAX]; /* by which peers are reached: "eth0, eth1", or "" */
     int can_read; /* this process may read and write its peers' memory (CMA) */

@@ -205,10 +205,9 @@ static ls_status wait_for(ls_request *r, double timeout_s)
         }
         if (r->moves != moves) { /* the peers are at work: it will not be long */
             moves = r->moves;
-            wait.looks = 0;
+            wait.looks = wait.yields = 0;
         }
-        if (messages || w->active || wait.looks >= (unsigned)w->spins ||
-            r->step == lsi_schedule_progress)
+        if (messages || w->active || wait.yields || r->step == lsi_schedule_progress)
             progress(w);
         if (r->status == LS_IN_PROGRESS && lsi_wait_pause(r, &wait) != LS_OK)
             return r->status = r->comm->failed;

@@ -7,7 +7,7 @@
 typedef struct lsi_wait {
     double start, deadline; /* lsi_now() seconds; deadline < 0: the world's, from now */
     double ask_at, warn_at;
-    unsigned looks;
+    unsigned looks, yields; /* since something of the request was done */
     int asked, warned;
 } lsi_wait;
 

@@ -183,10 +183,11 @@ static ls_status probe_memory(ls_comm *comm)
 
 static ls_status find_cores(lsi_world *w)
 {
-    long spins = w->hosts > 1 ? SPINS_REMOTE : SPINS;
-    if (w->local_size > sysconf(_SC_NPROCESSORS_ONLN))
-        spins = SPINS_CROWDED;
+    long spins = -1;
     LSI_TRY(lsi_env_int("LOCKSTEP_SPIN", 0, 1000000000, &spins));
+    w->crowded = spins < 0 && w->local_size > sysconf(_SC_NPROCESSORS_ONLN);
+    if (spins < 0)
+        spins = w->crowded ? SPINS_CROWDED : w->hosts > 1 ? SPINS_REMOTE : SPINS;
     w->spins = (int)spins;
     return LS_OK;
 }
