@@ -201,7 +201,7 @@ ls_status lsi_wait_pause(ls_request *r, lsi_wait *wait)
 {
     lsi_world *w = r->comm->world;
     if (wait->looks < looks_of(r)) {
-        if (++wait->looks > EAGER)
+        if (++wait->looks > EAGER || w->crowded)
             relax();
         return LS_OK;
     }
