@@ -93,13 +93,6 @@ def compile_driver(work, peer, implementation, flags):
     return program
 
 
-def compile_trip(work):
-    program = os.path.join(work, "trip")
-    command([os.environ.get("CC", "cc"), "-std=gnu11", "-O2", "-pthread", "-o", program,
-             os.path.join(SOURCES, "trip.c")], "compiler")
-    return program
-
-
 def start_mpi(peer, work):
     """Installs and builds; the command before the settings' arguments, and after; environment."""
     env = {}
