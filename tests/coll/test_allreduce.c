@@ -238,8 +238,8 @@ static void test_splits(void **unused)
             (plan){.way = -1, .memories = 7, .thin = UNDER_SANITIZER ? 5 : 1, .large = 2});
 }
 
-/* Thresholds of the board: by as many looks as there are cores for or by many, with and without reading each other's
- * private memory. */
+/* Thresholds of the board: waiting as there are cores, or for long, with and without reading each
+ * other's private memory. */
 static void test_thresholds(void **unused)
 {
     (void)unused;
