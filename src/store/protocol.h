@@ -1,6 +1,8 @@
 /* The bytes between a store client and the server: requests, answers, events.
  *
- * Every message is one frame of the same form, little endian:
+ * The server's first byte after the handshake, LSI_STORE_WELCOME, says that the client is a member
+ * now: until then it may be dropped to make room for another stranger. After that every message is
+ * one frame of the same form, little endian:
  *
  *      0  u32  bytes that follow this field: 24 + key + value
  *      4  u32  id: the request's number, repeated by its answer; 0 in events
@@ -38,6 +40,8 @@
 
 #include "store/buffer.h"
 #include "store/store.h"
+
+#define LSI_STORE_WELCOME 0x77
 #include <lockstep/status.h>
 
 #define LSI_STORE_HEAD_BYTES 28

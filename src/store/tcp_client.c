@@ -57,16 +57,22 @@ static void store_close(lsi_store *store)
     free(c);
 }
 
-/* Connect and prove each other, once. */
+/* Connect, prove each other and become a member, once. */
 static ls_status join(client *c, const char *address, const lsi_key *key, double deadline)
 {
     static const uint8_t nobody[LSI_AUTH_IDENTITY_BYTES];
+    uint8_t welcome;
     int fd;
     LSI_TRY(lsi_net_connect(address, deadline, &fd));
     lsi_auth auth;
     ls_status status = lsi_auth_client(&auth, fd, key, LSI_AUTH_STORE, nobody);
     if (status == LS_OK)
         status = lsi_auth_run(&auth, deadline, c->who);
+    if (status == LS_OK) /* the server may not have read our proof yet, and drop us */
+        status = lsi_net_recv_all(fd, &welcome, 1, deadline, c->who);
+    if (status == LS_OK && welcome != LSI_STORE_WELCOME)
+        status = lsi_fail(LS_ERR_PROTOCOL, "do both sides have the same version of Lockstep?",
+                          "store", "%s does not greet", c->who);
     if (status != LS_OK) {
         close(fd);
         return status;

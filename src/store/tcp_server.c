@@ -227,15 +227,18 @@ static void accept_some(lsi_store_server *server)
     }
 }
 
-/* A stranger's handshake moves on; at its end it is a member. */
+/* A stranger's handshake moves on; at its end it is a member, and is told so. */
 static void advance(lsi_store_server *server, client *c)
 {
+    static const uint8_t welcome = LSI_STORE_WELCOME;
     ls_status status = lsi_auth_step(&c->auth);
     int writes = status == LS_IN_PROGRESS && lsi_auth_wants_write(&c->auth);
     if (status >= LS_OK && want(server, c, writes ? EPOLLOUT : EPOLLIN) != LS_OK)
         status = LS_ERR_SYSTEM;
     if (status == LS_OK)
         status = lsi_session_open(server->service, &c->session);
+    if (status == LS_OK)
+        status = lsi_buffer_append(lsi_session_output(c->session), &welcome, 1);
     if (status == LS_OK) {
         TAILQ_REMOVE(&server->strangers, c, link);
         server->stranger_count--;

@@ -169,6 +169,13 @@ static inline int raw_connect(void)
     return fd;
 }
 
+static inline void raw_be_welcome(int fd)
+{
+    uint8_t welcome = 0;
+    assert_int_equal(lsi_net_recv_all(fd, &welcome, 1, lsi_now() + 5, "the server"), LS_OK);
+    assert_int_equal(welcome, LSI_STORE_WELCOME);
+}
+
 /* A connection past its handshake, for saying what no client says. */
 static inline int raw_join(void)
 {
@@ -177,6 +184,7 @@ static inline int raw_join(void)
     int fd = raw_connect();
     assert_int_equal(lsi_auth_client(&auth, fd, &right_key, LSI_AUTH_STORE, nobody), LS_OK);
     assert_int_equal(lsi_auth_run(&auth, lsi_now() + 5, "the server"), LS_OK);
+    raw_be_welcome(fd);
     return fd;
 }
 

@@ -100,6 +100,7 @@ static void replayed_handshake_is_refused(void **state)
     lsi_auth recorded;
     make_hello(&recorded, fd, &right_key);
     assert_int_equal(lsi_auth_run(&recorded, lsi_now() + 5, "the server"), LS_OK);
+    raw_be_welcome(fd);
     raw_ask(fd, (lsi_store_message){.id = 1, .op = LSI_STORE_PUT, .key = "mine"});
     uint8_t answer[LSI_STORE_HEAD_BYTES];
     assert_int_equal(lsi_net_recv_all(fd, answer, sizeof answer, lsi_now() + 5, "it"), LS_OK);

@@ -94,7 +94,9 @@ static void stuck_in_the_middle_of_a_request(void **state)
 /* A server that holds the key and misbehaves all the same. */
 typedef struct fake {
     int listener;
-    int drops;        /* connections closed before the good one */
+    int drops; /* connections closed before the good one, */
+    int late;  /* after their handshake */
+    uint8_t greeting;
     const void *says; /* after the first request */
     size_t bytes;
     char url[LSI_ADDR_MAX + 8];
@@ -109,8 +111,10 @@ static void *run_fake(void *arg)
         char request[512];
         while (lsi_net_accept(f->listener, &fd) == LS_IN_PROGRESS)
             poll(NULL, 0, 1);
-        if (i == f->drops && lsi_auth_server(&auth, fd, &right_key, LSI_AUTH_STORE) == LS_OK &&
-            lsi_auth_run(&auth, lsi_now() + 5, "the client") == LS_OK) {
+        if ((i == f->drops || f->late) &&
+            lsi_auth_server(&auth, fd, &right_key, LSI_AUTH_STORE) == LS_OK &&
+            lsi_auth_run(&auth, lsi_now() + 5, "the client") == LS_OK && i == f->drops) {
+            send(fd, &f->greeting, 1, MSG_NOSIGNAL);
             lsi_net_wait(fd, POLLIN, lsi_now() + 5);
             recv(fd, request, sizeof request, 0);
             send(fd, f->says, f->bytes, MSG_NOSIGNAL);
@@ -121,9 +125,8 @@ static void *run_fake(void *arg)
     return NULL;
 }
 
-static ls_status get_from_fake(int drops, const void *says, size_t bytes)
+static ls_status get_from(fake f)
 {
-    fake f = {.drops = drops, .says = says, .bytes = bytes};
     char address[LSI_ADDR_MAX];
     pthread_t thread;
     lsi_store *store = NULL;
@@ -133,15 +136,21 @@ static ls_status get_from_fake(int drops, const void *says, size_t bytes)
     assert_int_equal(lsi_net_listen(NULL, 0, &f.listener, address), LS_OK);
     snprintf(f.url, sizeof f.url, "tcp://%s", address);
     assert_int_equal(pthread_create(&thread, NULL, run_fake, &f), 0);
-    if (lsi_store_open(f.url, &right_key, 5, &store) != LS_OK)
-        fail_msg("%s", ls_last_error());
-    ls_status status = store->ops->get(store, "k", &value, &size, &version);
-    if (status != LS_OK && status != LS_ERR_NOT_FOUND)
+    ls_status status = lsi_store_open(f.url, &right_key, 5, &store);
+    if (status == LS_OK)
+        status = store->ops->get(store, "k", &value, &size, &version);
+    if (store && status != LS_OK && status != LS_ERR_NOT_FOUND)
         assert_int_equal(store->ops->get(store, "k", &value, &size, &version), status);
     lsi_store_close(store);
     pthread_join(thread, NULL);
     close(f.listener);
     return status;
+}
+
+static ls_status get_from_fake(int drops, const void *says, size_t bytes)
+{
+    return get_from(
+        (fake){.drops = drops, .says = says, .bytes = bytes, .greeting = LSI_STORE_WELCOME});
 }
 
 static void client_does_not_believe_everything(void **state)
@@ -160,6 +169,23 @@ static void client_does_not_believe_everything(void **state)
     assert_int_equal(get_from_fake(0, request, sizeof request), LS_ERR_PROTOCOL);
     assert_int_equal(get_from_fake(0, endless, sizeof endless), LS_ERR_PROTOCOL);
     assert_int_equal(get_from_fake(0, no_key, sizeof no_key - 1), LS_ERR_PEER_DEAD); /* half */
+}
+
+/* A server that is flooded drops strangers, also one whose proof it has not read yet. */
+static void client_is_a_member_when_it_is_greeted(void **state)
+{
+    (void)state;
+    static const uint8_t no_key[28] = {24, 0, 0, 0, 1, 0, 0, 0, LSI_STORE_ANSWER, 3};
+    fake f = {.drops = 3,
+              .late = 1,
+              .says = no_key,
+              .bytes = sizeof no_key,
+              .greeting = LSI_STORE_WELCOME};
+    assert_int_equal(get_from(f), LS_ERR_NOT_FOUND);
+    f.drops = 0;
+    f.greeting = 1;
+    assert_int_equal(get_from(f), LS_ERR_PROTOCOL);
+    assert_error_has("does not greet");
 }
 
 /* Ends with strangers at the door. */
@@ -262,9 +288,13 @@ static void descriptors_run_out_among_members(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BOTH(server_ends_while_clients_wait),    BOTH(stuck_server),
-        BOTH(stuck_in_the_middle_of_a_request),  BOTH(client_does_not_believe_everything),
-        BOTH(server_ends_among_strangers),       BOTH(descriptors_run_out),
+        BOTH(server_ends_while_clients_wait),
+        BOTH(stuck_server),
+        BOTH(stuck_in_the_middle_of_a_request),
+        BOTH(client_does_not_believe_everything),
+        BOTH(client_is_a_member_when_it_is_greeted),
+        BOTH(server_ends_among_strangers),
+        BOTH(descriptors_run_out),
         BOTH(descriptors_run_out_among_members),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
