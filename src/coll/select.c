@@ -22,6 +22,7 @@
 
 #define LARGE ((size_t)256 << 10)
 #define LARGE_OF_FOUR ((size_t)128 << 10)
+#define LARGE_OF_FIVE ((size_t)1 << 20)   /* inside a host: a tree of four and one is a high one */
 #define LARGEST_OF_FOUR ((size_t)8 << 20) /* between hosts */
 #define MEASURED 8                        /* ranks, between hosts */
 
@@ -60,7 +61,8 @@ void lsi_select_defaults(lsi_selection *selection, int size, lsi_reach reach)
         return;
     lsi_rules *allreduce = &selection->of[LSI_ALLREDUCE];
     const int measured = size <= MEASURED || reach == LSI_REACH_HOST;
-    const size_t large = size == 4 ? LARGE_OF_FOUR : measured ? LARGE : 0;
+    const size_t usual = size == 5 && reach == LSI_REACH_HOST ? LARGE_OF_FIVE : LARGE;
+    const size_t large = size == 4 ? LARGE_OF_FOUR : measured ? usual : 0;
     const size_t end = size == 4 && reach == LSI_REACH_HOSTS ? LARGEST_OF_FOUR : SIZE_MAX;
     allreduce->n = 0;
     if (large)
