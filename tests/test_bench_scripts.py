@@ -8,6 +8,7 @@ import os
 import struct
 import subprocess
 import sys
+import types
 
 import pytest
 from conftest import ROOT, is_alive, wait_until
@@ -282,6 +283,45 @@ def test_json_of_two(peers, tmp_path):
     figures = json.loads((tmp_path / "figures.json").read_text())
     assert figures["ratios"] == {"gpt:char": pytest.approx(1.5)}
     assert figures["first_step_s"] == {"lockstep": 0.05}
+
+
+# ---- allreduce-peers ----------------------------------------------------------------------------
+
+
+def test_floors_of_all_reduces(capsys):
+    """Beside each library's own settings; what malloc's huge pages change is said, not counted."""
+    script = load("allreduce-peers")
+    two = types.SimpleNamespace(ranks=len(script.CORES))
+    many = types.SimpleNamespace(ranks=len(script.CORES) + 1)
+    good, bad = {"lockstep": {8: 2.6, 100 << 20: 2.3}}, {"lockstep": {8: 2.6, 100 << 20: 2.1}}
+    assert script.check(two, good, bad) == 0
+    said = capsys.readouterr().out
+    assert "beside malloc's huge pages lockstep at 100 MiB has 2.10" in said
+    assert "0 floors missed" in said
+    assert script.check(two, bad, bad) == 1
+    assert "missed: lockstep at 100 MiB: 2.10, must be 2.2" in capsys.readouterr().out
+    assert script.check(many, {"lockstep": {8: 1.01}}, {}) == 0
+    assert script.check(many, {"lockstep": {8: None}}, {}) == 1
+    assert script.check(two, {}, {}) == 1
+
+
+def test_calls_of_a_sample():
+    script = load("allreduce-peers")
+    crowd = 4 * len(script.CORES)
+    assert [script.calls_of_sample(ns, 1) for ns in (10, 1e4, 1e6)] == [100, 2, 1]
+    assert [script.calls_of_sample(ns, crowd) for ns in (10, 1e4, 1e6)] == [100, crowd, 1]
+
+
+def test_cores_that_are_moved(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCH))
+    cores = load("cores.py")
+    assert cores.alike([60, 100, 70]) and not cores.alike([60, 330, 70])
+    looks = cores.Cores(str(tmp_path))
+    trips = [looks.trip() for _ in range(3)]
+    looks.stop()
+    assert len(cores.CORES) < 2 or min(trips) > 0
+    looks.trips = [50, 60, 340]
+    assert looks.are_as_usual(100) and not looks.are_as_usual(340) and not looks.are_as_usual(20)
 
 
 # ---- scaling ------------------------------------------------------------------------------------
