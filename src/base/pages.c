@@ -13,6 +13,10 @@
 #define MADV_COLLAPSE 25 /* Linux 6.1 */
 #endif
 
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
+#endif
+
 #define PART 4     /* no more than this part of the free memory */
 #define MOST_S 0.5 /* nor for longer: where memory is in small pieces, it takes its time */
 #define SOME (8 * LSI_LARGE_PAGE)
@@ -76,4 +80,10 @@ void lsi_pages_enlarge(void *start, size_t bytes)
         if (!enlarge_some((char *)start + (at - (uintptr_t)start), some))
             return;
     }
+}
+
+void lsi_pages_take(void *start, size_t bytes)
+{
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), lost = (uintptr_t)start & (page - 1);
+    (void)madvise((char *)start - lost, bytes + lost, MADV_POPULATE_WRITE);
 }

@@ -18,4 +18,8 @@ void *lsi_pages_map(int fd, size_t bytes);
  * that were much of what is free. Best effort; any thread. */
 void lsi_pages_enlarge(void *start, size_t bytes);
 
+/* Take the memory of [start, start + bytes) now and map it in this process, whose contents stay:
+ * later nobody waits for the system there. Best effort; any thread. */
+void lsi_pages_take(void *start, size_t bytes);
+
 #endif

@@ -8,7 +8,7 @@
 #include <cpuid.h>
 #endif
 
-#define FIRST_LOOK 50 /* about 20 ns */
+#define FIRST_LOOK 24 /* multiplications of 3 cycles */
 
 #if defined(__x86_64__)
 /* Intel's servers of many cores; AMD's from Zen 4 on, by family and model. */
@@ -28,12 +28,12 @@ static int is_better_late(void)
 }
 #endif
 
-/* Where waiting was found to help, and for how long. Emerald Rapids, 8 bytes: 0.17 us without it,
- * 0.12 with 50 ticks, 0.13 with 100, 0.15 with 150; 1 KiB: 0.30 and, with 100, 0.27. On Sapphire
- * Rapids 25 to 150 ticks differ in steadiness only. Zen 4, 8 bytes: 0.120 without, 0.099 with 100,
- * 0.092 with 130 and 0.110 with 160; where another thread shares the core 0.132, 0.107, 0.127 and
- * 0.147; on another one 0.096 without, 0.077 with 30, 0.080 with 50, 0.088 with 65, 0.095 with 100,
- * and 1 KiB 0.142, 0.150, 0.152, 0.160 and 0.171. Zen 3 is better off without. */
+/* Where waiting was found to help, and for how long. Zen 5, two cores of one cache, microseconds of
+ * 8 bytes and of 1 KiB: 0.074 and 0.108 without it, 0.053 and 0.104 with 14 multiplications, 0.044
+ * and 0.098 with 20, 0.048 and 0.098 with 28; longer is steadier. Before, a loop looked at the
+ * clock instead, whose ticks are 10 ns apart there: 0.078 and 0.108. By that loop: Emerald Rapids
+ * 0.17 without, 0.12 with 25 ns, 0.13 with 50; Zen 4 0.096 without, 0.077 with 12 ns, 0.080 with 19
+ * and 0.095 with 38. Zen 3 is better off without. */
 static uint32_t first_look(void)
 {
 #if defined(__x86_64__)

@@ -27,6 +27,11 @@
  *    theirs already. 16 lines: 0.23 instead of 0.39.
  * c. What was written is handed over (lsi_board_hand_over), the slot first, then the box.
  * d. Nobody looks before the peers can have written (board_quick.c).
+ * e. The line of a later post is fetched to be written while this one is under way: who has read a
+ *    line shares it with its writer, and would write only after another trip.
+ * f. What is read at once is not written in parts just before (lsi_call_head): the processor would
+ *    wait for its own stores, and those for the lines above. Without e and f 8 bytes take 0.07
+ *    instead of 0.05 on a Zen 5.
  */
 #ifndef LSI_COLL_BOARD_H
 #define LSI_COLL_BOARD_H
@@ -116,9 +121,11 @@ typedef struct lsi_board {
     char *boxes;       /* [members][LSI_BOARD_BOXES][LSI_BOARD_BOX_BYTES] */
     size_t stage_bytes;
     int members, self;
+    int rooms_open;                      /* the rooms are there, for this process */
     uint32_t own_flags[LSI_BOARD_SLOTS]; /* as posted: our own slots are not ours to read */
     uint64_t done_below;                 /* every member has completed all operations below */
-    uint32_t first_look; /* ticks of the clock from our post to the first look at the peers' */
+    uint32_t first_look; /* multiplications from our post to the first look at the peers' */
+    uint32_t came_last;  /* some word of the last line from a peer (board_quick.c) */
     uint32_t staged;     /* pieces of a segment, in all operations that are complete here */
     lsi_duel duels[LSI_STAGE_CLASSES]; /* member 0: through the kernel, or through rooms? */
 } lsi_board;

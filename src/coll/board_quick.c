@@ -17,24 +17,38 @@
 
 #define LOOKS 400 /* a few microseconds */
 
-/* Let the peers' lines be written before we fetch them; not where ranks wait for a core. */
-static inline void wait_for_lines(const lsi_board *b, int looks)
+/* The pointer, a little later: whoever reads through it lets the peers' lines be written before it
+ * fetches them. The pointer depends on a chain of multiplications, and that on what came last from
+ * the peer: so the processor, which runs ahead of what it waits for, cannot begin before the last
+ * operation is complete, nor look before the chain is. Not where ranks wait for a core. */
+static inline const void *later(const lsi_board *b, int looks, const void *pointer)
 {
 #if defined(__x86_64__)
-    uint32_t ticks = looks < LOOKS ? 0 : b->first_look;
-    uint64_t start = ticks ? __builtin_ia32_rdtsc() : 0;
-    while (ticks && __builtin_ia32_rdtsc() - start < ticks)
-        ;
+    uint64_t x = b->came_last;
+    for (uint32_t left = looks < LOOKS ? 0 : b->first_look; left > 0; left--)
+        __asm__ volatile("imul %0, %0" : "+r"(x));
+    __asm__ volatile("and $0, %0" : "+r"(x));
+    return (const char *)pointer + x;
 #else
     (void)b;
     (void)looks;
+    return pointer;
 #endif
+}
+
+/* A word that came with a peer's line; the compiler shall not know which it is. */
+static inline void keep_last(lsi_board *b, uint32_t word)
+{
+#if defined(__x86_64__)
+    __asm__("" : "+r"(word));
+#endif
+    b->came_last = word;
 }
 
 /* Have all reached the phase, within a few looks? */
 static int all_reached(const lsi_board *b, uint64_t seq, lsi_phase phase, int looks)
 {
-    wait_for_lines(b, looks);
+    b = later(b, looks, b);
     for (int i = 0; i < b->members; i++)
         while (i != b->self && !lsi_board_reached(lsi_board_slot(b, seq, i), seq, phase))
             if (looks-- <= 0)
@@ -121,9 +135,10 @@ ls_status lsi_board_tiny(ls_comm *comm, const void *send, void *recv, size_t cou
     const void *mine = send == LS_IN_PLACE ? recv : send;
     if (!mine)
         return LS_ERR_UNSUPPORTED;
-    const lsi_wire_call what = {LSI_ALLREDUCE, (uint8_t)dtype, (uint8_t)op, LSI_DIRECT, 0, count};
-    uint32_t signature = lsi_call_signature(&what);
-    lsi_slot *slot = lsi_board_slot(b, seq, b->self), *theirs = lsi_board_slot(b, seq, other);
+    const uint64_t head = lsi_call_head(LSI_ALLREDUCE, dtype, op, LSI_DIRECT);
+    const uint32_t signature = lsi_call_hash(head, count);
+    lsi_slot *slot = lsi_board_slot(b, seq, b->self);
+    const lsi_slot *theirs = lsi_board_slot(b, seq, other);
     if (bytes == 8) /* the common size without a call */
         memcpy(slot->data, mine, 8);
     else if (bytes <= LSI_BOARD_INLINE)
@@ -131,19 +146,20 @@ ls_status lsi_board_tiny(ls_comm *comm, const void *send, void *recv, size_t cou
     else
         box = fill_box(b, slot, seq, mine, bytes);
     slot->signature = signature;
-    lsi_board_note(b, seq, b->self)->call = what;
+    lsi_call_put(&lsi_board_note(b, seq, b->self)->call, head, count);
     lsi_board_announce(comm, seq, LSI_PHASE_ENTERED);
     if (!box && bytes > LSI_BOARD_LINE)
         lsi_board_hand_over(slot->data + LSI_BOARD_LINE);
     for (size_t at = 0; box && at < bytes; at += 64)
         lsi_board_hand_over(box + at);
     comm->seq = seq;
-    comm->history[seq % LSI_HISTORY] = what;
+    lsi_call_put(&comm->history[seq % LSI_HISTORY], head, count);
     *seq_out = seq;
-    wait_for_lines(b, looks);
+    theirs = later(b, looks, theirs);
     while (!lsi_board_reached(theirs, seq, LSI_PHASE_ENTERED))
         if (looks-- <= 0)
             return LS_IN_PROGRESS;
+    keep_last(b, theirs->signature);
     if (theirs->signature != signature)
         return LS_IN_PROGRESS;
     const void *other_data = theirs->data;

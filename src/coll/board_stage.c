@@ -29,6 +29,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/pages.h"
 #include "coll/board_ops.h"
 #include "coll/reduce.h"
 
@@ -228,9 +229,20 @@ uint32_t lsi_board_stage_flags(ls_comm *comm, const lsi_call *c, uint64_t seq)
     return LSI_SLOT_ALONE | (staged ? LSI_SLOT_STAGE : 0u);
 }
 
+/* Else the first operations would wait for the system in every room that they come to, and the way
+ * that they try would seem slow for thousands of calls. */
+static void open_rooms(lsi_board *b)
+{
+    if (!b->rooms_open)
+        lsi_pages_take(b->rooms, (size_t)b->members * 2 * b->stage_bytes);
+    b->rooms_open = 1;
+}
+
 void lsi_board_stage_begin(ls_request *r, int staged)
 {
     const int tells = r->comm->board.self == 0;
+    if (staged)
+        open_rooms(&r->comm->board);
     r->stage = (lsi_staging){.part = BRING, .way = staged, .began = tells ? lsi_now() : 0};
     r->seen = 0;
 }

@@ -50,8 +50,7 @@ int lsi_call_agrees(const lsi_wire_call *a, const lsi_wire_call *b)
 
 uint32_t lsi_call_signature(const lsi_wire_call *what)
 {
-    uint64_t a, b = what->count;
-    memcpy(&a, what, sizeof a);
-    uint64_t h = (a ^ (b * 0x9e3779b97f4a7c15u)) * 0xd6e8feb86659fd93u;
-    return (uint32_t)(h >> 32) | 1u;
+    uint64_t head;
+    memcpy(&head, what, sizeof head);
+    return lsi_call_hash(head, what->count);
 }

@@ -4,6 +4,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "transport/wire.h"
 #include <lockstep/types.h>
@@ -60,5 +61,27 @@ const char *lsi_call_describe(const lsi_wire_call *what, char *text, size_t byte
 int lsi_call_agrees(const lsi_wire_call *a, const lsi_wire_call *b);
 /* A short hash of `what`, for the shared-memory board. */
 uint32_t lsi_call_signature(const lsi_wire_call *what);
+
+/* The same for who is in a hurry, with `what` in two words: whoever reads in one go what was just
+ * written in parts waits until the parts have left for the cache. */
+static inline uint64_t lsi_call_head(lsi_coll coll, ls_dtype dtype, ls_op op, lsi_algorithm by)
+{
+    const uint8_t bytes[8] = {(uint8_t)coll, (uint8_t)dtype, (uint8_t)op, (uint8_t)by};
+    uint64_t head; /* root: 0 */
+    memcpy(&head, bytes, sizeof head);
+    return head;
+}
+
+static inline uint32_t lsi_call_hash(uint64_t head, uint64_t count)
+{
+    const uint64_t h = (head ^ (count * 0x9e3779b97f4a7c15u)) * 0xd6e8feb86659fd93u;
+    return (uint32_t)(h >> 32) | 1u;
+}
+
+static inline void lsi_call_put(lsi_wire_call *what, uint64_t head, uint64_t count)
+{
+    memcpy(what, &head, sizeof head);
+    what->count = count;
+}
 
 #endif

@@ -1,10 +1,12 @@
-/* Large pages under a memory file: asked for or not, the contents stay, for all who map it. */
+/* Pages of a memory file: large ones asked for or not, the contents stay, for all who map it; and
+ * those that were taken are there. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -66,11 +68,37 @@ static void no_more_than_is_free(void **state)
     munmap(p, bytes);
 }
 
+static long faults(void)
+{
+    struct rusage use;
+    assert_int_equal(getrusage(RUSAGE_THREAD, &use), 0);
+    return use.ru_minflt;
+}
+
+/* What was taken is there: writing to it does not wait for the system. */
+static void taken_are_there(void **state)
+{
+    (void)state;
+    const int fd = memfd_create("pages", MFD_CLOEXEC);
+    assert_true(fd >= 0 && ftruncate(fd, BYTES) == 0);
+    unsigned char *mine = map(fd);
+    mine[5000] = 3;
+    lsi_pages_take(mine + 100, PAGE);
+    const long before = faults();
+    for (size_t i = 100; i < PAGE + 100; i += 4096)
+        mine[i] = 1;
+    assert_in_range(faults() - before, 0, 2);
+    assert_int_equal(mine[5000], 3);
+    munmap(mine, BYTES);
+    close(fd);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(contents_stay),
         cmocka_unit_test(no_more_than_is_free),
+        cmocka_unit_test(taken_are_there),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

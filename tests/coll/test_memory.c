@@ -1,9 +1,11 @@
 /* A repeated collective does not allocate: malloc and its sisters are counted while each collective
  * of each size class runs again and again, over shared memory, tcp and two levels; in shared and in
  * private memory with the algorithms that are chosen by default, in both with each of the others,
- * and likewise in sub-groups. */
+ * and likewise in sub-groups. Nor does it wait for pages of the rooms for private memory. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
 
 #include "../count_allocations.h"
 #include "ranks.h"
@@ -117,6 +119,25 @@ static void body(rank *self)
     repeat_in(self, &world);
 }
 
+/* Private memory through rooms: all of them are there from the first operation on. */
+static void body_rooms(rank *self)
+{
+    const size_t count = 65536; /* four pieces an operation, of many rooms */
+    float *a = calloc(count, sizeof *a);
+    struct rusage before, after;
+    rank_case(self, "rooms");
+    memset(a, 1, count * sizeof *a);
+    OK(self, ls_allreduce(self->comm, LS_IN_PLACE, a, count, LS_F32, LS_MAX));
+    OK(self, ls_allreduce(self->comm, LS_IN_PLACE, a, count, LS_F32, LS_MAX));
+    getrusage(RUSAGE_THREAD, &before);
+    for (int i = 0; i < 20; i++)
+        OK(self, ls_allreduce(self->comm, LS_IN_PLACE, a, count, LS_F32, LS_MAX));
+    getrusage(RUSAGE_THREAD, &after);
+    CHECK(self, after.ru_minflt - before.ru_minflt < 16, "%ld pages were not there",
+          after.ru_minflt - before.ru_minflt);
+    free(a);
+}
+
 /* Two sub-groups at once, with the order of the ranks turned round. */
 static void body_split(rank *self)
 {
@@ -128,6 +149,17 @@ static void body_split(rank *self)
     CHECK(self, g.size == self->size / 2);
     repeat_in(self, &g);
     ls_comm_destroy(g.comm);
+}
+
+static void test_rooms(void **state)
+{
+    (void)state;
+    setenv("LOCKSTEP_CMA", "0", 1); /* no other way */
+    for (int n = 2; n <= 3; n++) {
+        ranks_layout layout = ranks_shm(n);
+        ranks_run(&layout, body_rooms, NULL);
+    }
+    unsetenv("LOCKSTEP_CMA");
 }
 
 static void test_shm(void **state)
@@ -187,8 +219,9 @@ static void test_counter(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_counter),    cmocka_unit_test(test_shm),   cmocka_unit_test(test_tcp),
-        cmocka_unit_test(test_two_levels), cmocka_unit_test(test_split),
+        cmocka_unit_test(test_counter), cmocka_unit_test(test_shm),
+        cmocka_unit_test(test_tcp),     cmocka_unit_test(test_two_levels),
+        cmocka_unit_test(test_split),   cmocka_unit_test(test_rooms),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
