@@ -64,7 +64,7 @@ void lsi_board_announce(ls_comm *comm, uint64_t seq, lsi_phase phase)
     _Atomic uint32_t *word = phase == LSI_PHASE_ENTERED ? &slot->entered : &slot->phase;
     atomic_store_explicit(word, lsi_board_state(seq, phase), memory_order_release);
     lsi_board_hand_over(word);
-    if (phase == LSI_PHASE_ENTERED) { /* nobody reads that slot any more; it shall be ours by then */
+    if (phase == LSI_PHASE_ENTERED) { /* nobody reads that slot any more: it can be ours early */
         const uint64_t later = seq + LSI_BOARD_ACTIVE;
         __builtin_prefetch(lsi_board_slot(&comm->board, later, comm->board.self), 1);
     }
