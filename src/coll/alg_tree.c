@@ -22,8 +22,9 @@ enum { UP, DOWN = 2 }; /* phases: the tree's number is added */
 
 /* Inside a host the parts of all members meet in the cache: what is larger than this is cut into
  * small ones, two of them under way. 25 MiB take 0.81 of the time by eight ranks on two cores, 0.93
- * by four; 512 KiB take more if they are cut (Zen 3). */
-#define WHOLE_HOST ((size_t)2 << 20)
+ * by four; 512 KiB take more if they are cut (Zen 3), 1 MiB as much, 2 MiB 0.7 by eight, 0.9 by six
+ * and nine (Zen 5). */
+#define WHOLE_HOST ((size_t)1 << 20)
 #define PART_HOST (4 * LSI_CHUNK_SEGMENT) /* bytes of either half */
 #define WINDOW_HOST 2
 
