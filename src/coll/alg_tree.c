@@ -2,9 +2,11 @@
  *
  * In round k neighbouring blocks of 2^k members become one. In the first tree the left block's
  * keeper takes the right one's sums (1 to 0, 3 to 2; then 2 to 0), in the second the right one's
- * takes the left one's (0 to 1, 2 to 3; then 1 to 3): the leaves of the one are inner members of
- * the other, as in the two trees of Sanders, Speck and Träff 2009, and both keep the order of the
- * summation tree. Parts are pipelined.
+ * takes the left one's (0 to 1, 2 to 3; then 1 to 3), unless the right block is not whole: the
+ * leaves of the one are inner members of the other, as in the two trees of Sanders, Speck and Träff
+ * 2009, and both keep the order of the summation tree. Parts are pipelined. (Of an odd number of
+ * ranks on two cores, in turns, the last one would be the top beside the first: seven and nine took
+ * a fifth longer.)
  *
  * 4 (n-1) messages a part, fewer than `hd` and `direct` send of a large vector, and so fewer
  * changes of process where ranks share processors. But the top sends and receives log2 n halves:
@@ -40,6 +42,7 @@ typedef struct tree {
     int parent; /* member, -1: we are the top */
     int n_sources;
     subtree source[1 + LSI_TREE_MAX_DEPTH]; /* ourselves, then our children, small ones first */
+    int from_left[1 + LSI_TREE_MAX_DEPTH];  /* the same in the order of their members */
     const lsi_tree_plan *plan;              /* merges the sources' node lists */
     char *scratch[LSI_CHUNK_WINDOW_MAX];
     size_t stride;                  /* bytes of a vector in it */
@@ -52,19 +55,37 @@ typedef struct share {
     size_t from, count;
 } share;
 
+/* Who keeps the sums of the members [first, first + size), as far as there are some. */
+static int keeper_of(int which, int first, int size, int n)
+{
+    while (first + size > n) /* not whole: the whole block at its left end decides */
+        size /= 2;
+    return which ? first + size - 1 : first;
+}
+
+static void add_source(tree *g, subtree b)
+{
+    int at = g->n_sources;
+    if (b.first < g->source[0].first)
+        for (; at > 0; at--)
+            g->from_left[at] = g->from_left[at - 1];
+    g->from_left[at] = g->n_sources;
+    g->source[g->n_sources++] = b;
+}
+
 static void find_place(tree *g)
 {
     const int n = g->r->team->n, self = g->r->team->self;
     g->parent = -1;
     g->source[g->n_sources++] = (subtree){self, self, self + 1};
     for (int size = 1; size < n && g->parent < 0; size *= 2) {
-        int ours = self / size * size, first = ours ^ size;
-        int end = first + size < n ? first + size : n;
-        int keeper = g->which ? end - 1 : first;
+        const int ours = self / size * size, first = ours ^ size;
+        const int end = first + size < n ? first + size : n;
         if (first >= n)
             continue; /* absent: skipped, as in the summation tree */
-        if ((first > ours) == (g->which == 0))
-            g->source[g->n_sources++] = (subtree){keeper, first, end};
+        const int keeper = keeper_of(g->which, first, size, n);
+        if (keeper_of(g->which, ours < first ? ours : first, 2 * size, n) == self)
+            add_source(g, (subtree){keeper, first, end});
         else
             g->parent = keeper;
     }
@@ -72,7 +93,7 @@ static void find_place(tree *g)
 
 static const subtree *source_from_left(const tree *g, int i)
 {
-    return &g->source[g->which ? g->n_sources - 1 - i : i];
+    return &g->source[g->from_left[i]];
 }
 
 static int list_nodes(const lsi_team *t, const subtree *b, lsi_tree_node *nodes)
@@ -185,7 +206,7 @@ static int descend(tree *g, const share *h, int after)
 static int deliver(tree *g, const share *h, int after)
 {
     const lsi_team *t = g->r->team;
-    int top = g->which ? t->n - 1 : 0;
+    const int top = keeper_of(g->which, 0, 1 << LSI_TREE_MAX_DEPTH, t->n);
     if (top != g->r->root && t->self == top)
         return pass_on(g, h, g->r->root, after);
     if (top != g->r->root && t->self == g->r->root)
