@@ -23,6 +23,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/cores.h"
 #include "base/env.h"
 #include "base/memfile.h"
 #include "base/pages.h"
@@ -159,6 +160,7 @@ ls_status lsi_host_create(int size, int first_rank, int local_size, lsi_host *ou
     host.block->first_rank = (uint32_t)first_rank;
     host.block->local_size = (uint32_t)local_size;
     host.block->launcher = (int32_t)getpid();
+    host.block->cores = lsi_cores_usable();
     host.block->heap_bytes = heap_bytes;
     host.block->magic = LSI_HOST_MAGIC;
     *out = host;
@@ -174,7 +176,7 @@ close_file:
 /* Everything of the header that the layout and the loops over ranks rely on. */
 static int header_is_sound(const lsi_host_block *head, size_t file_bytes, lsi_host *host)
 {
-    if (head->magic != LSI_HOST_MAGIC || head->version != LSI_HOST_VERSION)
+    if (head->magic != LSI_HOST_MAGIC || head->version != LSI_HOST_VERSION || head->cores < 1)
         return 0;
     if (head->size < 1 || head->size > LSI_MAX_RANKS || head->local_size < 1 ||
         head->local_size > head->size || head->first_rank > head->size - head->local_size)

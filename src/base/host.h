@@ -25,7 +25,7 @@
 #include <lockstep/status.h>
 
 #define LSI_HOST_MAGIC 0x4b4c5354534f4831u
-#define LSI_HOST_VERSION 4u
+#define LSI_HOST_VERSION 5u
 #define LSI_MAX_RANKS 256
 #define LSI_MAX_HOSTS 64
 #define LSI_HOST_COMM_BYTES ((size_t)8 << 20)
@@ -70,6 +70,7 @@ typedef struct lsi_host_block {
     uint32_t first_rank; /* world rank of local rank 0: a host's ranks are contiguous */
     uint32_t local_size;
     int32_t launcher;    /* pid of the creator, whose descendants the ranks are */
+    int32_t cores;       /* that the creator may use, and so the ranks together */
     uint64_t heap_bytes; /* of one local rank */
     _Alignas(64) _Atomic uint32_t epoch;
     _Atomic uint32_t wish;    /* LSI_WISH_… */

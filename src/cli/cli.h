@@ -49,7 +49,7 @@ int lsi_cli_bad_option(const char *command, int code, char **argv);
 /* Do the variables that ls_init reads make sense? `transport` stands for LOCKSTEP_TRANSPORT unless
  * it is NULL. LS_ERR_CONFIG names the variable. */
 ls_status lsi_cli_check_environment(const char *transport);
-/* Cores that are online, at least 2 and at most LSI_MAX_RANKS: how many ranks are usual here. */
+/* Cores that we may use, at least 2 and at most LSI_MAX_RANKS: how many ranks are usual here. */
 int lsi_cli_usual_ranks(void);
 /* A line of /proc/meminfo, "MemAvailable" say, in bytes; 0 if there is none. */
 size_t lsi_cli_memory(const char *name);

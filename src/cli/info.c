@@ -13,7 +13,6 @@
 #include <jansson.h>
 #include <net/if.h>
 #include <netdb.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,6 +24,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/cores.h"
 #include "base/env.h"
 #include "base/host.h"
 #include "base/net.h"
@@ -109,8 +109,8 @@ ls_status lsi_cli_check_environment(const char *transport)
 
 int lsi_cli_usual_ranks(void)
 {
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    return cores < 2 ? 2 : cores > LSI_MAX_RANKS ? LSI_MAX_RANKS : (int)cores;
+    int cores = lsi_cores_usable();
+    return cores < 2 ? 2 : cores > LSI_MAX_RANKS ? LSI_MAX_RANKS : cores;
 }
 
 /* What follows "NAME:" in a file of /proc; "" if there is no such line. */
@@ -156,20 +156,18 @@ static json_t *machine(void)
 {
     char processor[128];
     struct utsname system = {0};
-    cpu_set_t mask;
     json_t *levels = json_array();
     int n = lsi_reduce_levels();
     for (int i = 0; i < n; i++)
         json_array_append_new(levels, json_string(lsi_reduce_level_name(i)));
     uname(&system);
-    int usable = sched_getaffinity(0, sizeof mask, &mask) == 0 ? CPU_COUNT(&mask) : 0;
     return json_pack("{s:s, s:s+++, s:s, s:i, s:i, s:I, s:I, s:{s:s, s:o}}", "host",
                      system.nodename, "system", system.sysname, " ", system.release, "",
                      "processor", lsi_cli_processor(processor, sizeof processor), "cores",
-                     (int)sysconf(_SC_NPROCESSORS_ONLN), "cores_usable", usable, "memory_bytes",
-                     (json_int_t)lsi_cli_memory("MemTotal"), "memory_available_bytes",
-                     (json_int_t)lsi_cli_memory("MemAvailable"), "kernels", "in_use",
-                     lsi_reduce_level_name(n - 1), "usable", levels);
+                     (int)sysconf(_SC_NPROCESSORS_ONLN), "cores_usable", lsi_cores_usable(),
+                     "memory_bytes", (json_int_t)lsi_cli_memory("MemTotal"),
+                     "memory_available_bytes", (json_int_t)lsi_cli_memory("MemAvailable"),
+                     "kernels", "in_use", lsi_reduce_level_name(n - 1), "usable", levels);
 }
 
 /* As a rank does it: the reader is no parent of the other, but a descendant of the one that the

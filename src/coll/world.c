@@ -1,6 +1,5 @@
 /* The world: opening it, what the port tells, closing it. */
 #include <errno.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -185,7 +184,7 @@ static ls_status find_cores(lsi_world *w)
 {
     long spins = -1;
     LSI_TRY(lsi_env_int("LOCKSTEP_SPIN", 0, 1000000000, &spins));
-    w->crowded = spins < 0 && w->local_size > sysconf(_SC_NPROCESSORS_ONLN);
+    w->crowded = spins < 0 && w->local_size > w->host.block->cores;
     if (spins < 0)
         spins = w->crowded ? SPINS_CROWDED : w->hosts > 1 ? SPINS_REMOTE : SPINS;
     w->spins = (int)spins;

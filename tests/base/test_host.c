@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -120,9 +121,32 @@ static void refuses_what_is_no_segment(void **state)
     h.block->first_rank = 1;
     expect_refusal(&h);
     h.block->first_rank = 0;
+    h.block->cores = 0;
+    expect_refusal(&h);
+    h.block->cores = 1;
     h.block->heap_bytes = UINT64_MAX - 2 * MIB + 1;
     expect_refusal(&h);
     lsi_host_unmap(&h);
+}
+
+/* taskset, a container, a job of Slurm: what counts is what the ranks may use, not what there is. */
+static void counts_the_cores_it_may_use(void **state)
+{
+    (void)state;
+    cpu_set_t all, one;
+    lsi_host h;
+    assert_int_equal(sched_getaffinity(0, sizeof all, &all), 0);
+    assert_int_equal(lsi_host_create(2, 0, 2, &h), LS_OK);
+    assert_int_equal(h.block->cores, CPU_COUNT(&all));
+    lsi_host_unmap(&h);
+
+    CPU_ZERO(&one);
+    CPU_SET((size_t)sched_getcpu(), &one);
+    assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
+    assert_int_equal(lsi_host_create(2, 0, 2, &h), LS_OK);
+    assert_int_equal(h.block->cores, 1);
+    lsi_host_unmap(&h);
+    assert_int_equal(sched_setaffinity(0, sizeof all, &all), 0);
 }
 
 static void heap_as_asked(void **state)
@@ -304,10 +328,15 @@ static void a_death_wakes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(layout),        cmocka_unit_test(refuses_bad_numbers),
-        cmocka_unit_test(maps_again),    cmocka_unit_test(refuses_what_is_no_segment),
-        cmocka_unit_test(heap_as_asked), cmocka_unit_test(limits_shrink_the_heap),
-        cmocka_unit_test(deaths),        cmocka_unit_test(doorbells),
+        cmocka_unit_test(layout),
+        cmocka_unit_test(refuses_bad_numbers),
+        cmocka_unit_test(maps_again),
+        cmocka_unit_test(refuses_what_is_no_segment),
+        cmocka_unit_test(counts_the_cores_it_may_use),
+        cmocka_unit_test(heap_as_asked),
+        cmocka_unit_test(limits_shrink_the_heap),
+        cmocka_unit_test(deaths),
+        cmocka_unit_test(doorbells),
         cmocka_unit_test(a_death_wakes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

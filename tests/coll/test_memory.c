@@ -133,8 +133,9 @@ static void body_rooms(rank *self)
     for (int i = 0; i < 20; i++)
         OK(self, ls_allreduce(self->comm, LS_IN_PLACE, a, count, LS_F32, LS_MAX));
     getrusage(RUSAGE_THREAD, &after);
-    CHECK(self, after.ru_minflt - before.ru_minflt < 16, "%ld pages were not there",
-          after.ru_minflt - before.ru_minflt);
+    const long missed = after.ru_minflt - before.ru_minflt;
+    if (!UNDER_SANITIZER) /* whose shadow of that memory has pages, too */
+        CHECK(self, missed < 16, "%ld pages were not there", missed);
     free(a);
 }
 
