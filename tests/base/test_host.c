@@ -129,7 +129,7 @@ static void refuses_what_is_no_segment(void **state)
     lsi_host_unmap(&h);
 }
 
-/* taskset, a container, a job of Slurm: what counts is what the ranks may use, not what there is. */
+/* Under taskset, in a container, in a job of Slurm: what the ranks may use, not what there is. */
 static void counts_the_cores_it_may_use(void **state)
 {
     (void)state;
