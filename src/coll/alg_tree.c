@@ -22,13 +22,17 @@
 
 enum { UP, DOWN = 2 }; /* phases: the tree's number is added */
 
-/* Inside a host the parts of all members meet in the cache: what is larger than this is cut into
- * small ones, two of them under way. 25 MiB take 0.81 of the time by eight ranks on two cores, 0.93
- * by four; 512 KiB take more if they are cut (Zen 3), 1 MiB as much, 2 MiB 0.7 by eight, 0.9 by six
- * and nine (Zen 5). */
+/* Inside a host the parts of all members meet in the cache: vectors that are larger than the first,
+ * or of all members together than the second, are cut into small ones, some of them under way.
+ * Figures of a Zen 5, beside halves of 4 segments, two under way, which is best for four members: 2
+ * and 25 MiB take 0.90 and 0.85 of the time by five to nine ranks on two cores, 1 MiB by nine 0.77,
+ * but 1.03 to 1.2 by four to seven. Halves of 1 segment, and more under way, take longer. */
 #define WHOLE_HOST ((size_t)1 << 20)
-#define PART_HOST (4 * LSI_CHUNK_SEGMENT) /* bytes of either half */
-#define WINDOW_HOST 2
+#define WHOLE_HOST_ALL ((size_t)8 << 20)
+#define PART_HOST (2 * LSI_CHUNK_SEGMENT) /* bytes of either half */
+#define WINDOW_HOST 3
+#define PART_HOST_OF_FOUR (4 * LSI_CHUNK_SEGMENT)
+#define WINDOW_HOST_OF_FOUR 2
 
 /* Members [first, end), next to each other, whose sums are with the keeper. */
 typedef struct subtree {
@@ -214,13 +218,22 @@ static int deliver(tree *g, const share *h, int after)
     return after;
 }
 
+/* Of what size parts are inside a host, and how many are under way. */
+static void choose_parts(lsi_schedule *s, const lsi_reduction *r)
+{
+    const int few = r->team->n <= 4;
+    const size_t bytes = r->count * r->element, all = bytes * (size_t)r->team->n;
+    s->window = few ? WINDOW_HOST_OF_FOUR : WINDOW_HOST;
+    s->chunk = few ? PART_HOST_OF_FOUR : PART_HOST;
+    if (bytes <= WHOLE_HOST && all <= WHOLE_HOST_ALL)
+        s->chunk = WHOLE_HOST;
+}
+
 void lsi_tree_reduce(lsi_schedule *s, const lsi_reduction *r)
 {
     tree trees[2] = {{.r = r, .s = s, .which = 0}, {.r = r, .s = s, .which = 1}};
-    if (s->in_host) {
-        s->window = WINDOW_HOST;
-        s->chunk = r->count * r->element > WHOLE_HOST ? PART_HOST : WHOLE_HOST;
-    }
+    if (s->in_host)
+        choose_parts(s, r);
     int parts = lsi_parts(s, r->count, r->element, 2);
     int windows = parts < s->window ? parts : s->window;
     size_t from, to, a, b;
