@@ -26,9 +26,10 @@ enum { UP, DOWN = 2 }; /* phases: the tree's number is added */
  * or of all members together than the second, are cut into small ones, some of them under way.
  * Figures of a Zen 5, beside halves of 4 segments, two under way, which is best for four members: 2
  * and 25 MiB take 0.90 and 0.85 of the time by five to nine ranks on two cores, 1 MiB by nine 0.77,
- * but 1.03 to 1.2 by four to seven. Halves of 1 segment, and more under way, take longer. */
+ * but 1.03 to 1.2 by four to seven if it is cut. Halves of 1 segment, and more under way, take
+ * longer. */
 #define WHOLE_HOST ((size_t)1 << 20)
-#define WHOLE_HOST_ALL ((size_t)8 << 20)
+#define WHOLE_HOST_ALL ((size_t)7 << 20)
 #define PART_HOST (2 * LSI_CHUNK_SEGMENT) /* bytes of either half */
 #define WINDOW_HOST 3
 #define PART_HOST_OF_FOUR (4 * LSI_CHUNK_SEGMENT)
