@@ -5,6 +5,7 @@ to the last digit.
 """
 
 import json
+import os
 import random
 import re
 import signal
@@ -14,7 +15,7 @@ import time
 import pytest
 from conftest import SANITIZED, wait_until
 from training import BRIEF, MODELS, Trainer, curve, newest, read_tensors, settings
-from training import write_cifar, write_criteo
+from training import workers_of, write_cifar, write_criteo
 
 STEPS = ["--steps", "60", "--shards", "8", *settings("eval.batches=1")]
 FOREVER = ["--steps", "1000000000", "--schedule", "const", "--warmup", "0", *BRIEF]
@@ -46,6 +47,17 @@ def test_any_number_of_workers(trainer, model, batch):
     for workers in (2,) if SANITIZED else (2, 3):
         tcp = {"LOCKSTEP_TRANSPORT": "tcp"}
         assert_same(trainer.train(*words, "-n", workers, env=tcp), one)
+
+
+def test_usual_workers(trainer):
+    """Without -n as many as there are cores that may be used: under taskset, or in a container."""
+    words = [*MODELS["mlp"], "--steps", 2, "--shards", 8, *BRIEF]
+    cores = sorted(os.sched_getaffinity(0))
+    some = trainer.train(*words)
+    assert set(workers_of(some.folder)) == {min(8, len(cores))}
+    one = trainer.train(*words, preexec_fn=lambda: os.sched_setaffinity(0, cores[-1:]))
+    assert set(workers_of(one.folder)) == {1}
+    assert_same(one, some)
 
 
 @pytest.mark.parametrize("model", MODELS)

@@ -33,7 +33,7 @@ static const char help[] =
     "  COLLECTIVE            allreduce, reduce, reduce_scatter, allgather, allgatherv, broadcast,\n"
     "                        gather, scatter, alltoall, alltoallv, barrier, sendrecv\n"
     "\n"
-    "  -n, --ranks N         processes, 1 to 256 (the cores that are online, at least 2)\n"
+    "  -n, --ranks N         processes, 1 to 256 (the cores that may be used, at least 2)\n"
     "      --sizes LIST      bytes: FROM:TO:xFACTOR, FROM:TO:+STEP, or sizes with commas between\n"
     "                        them; k, M and G may follow a number (" DEFAULT_SIZES ", less where\n"
     "                        memory is short)\n"

@@ -13,8 +13,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/sysinfo.h>
 
+#include "base/cores.h"
 #include "base/env.h"
 #include "base/host.h"
 #include "base/status.h"
@@ -38,7 +38,7 @@ static const char help[] =
     "      --data KIND[:PATH] other data than the run's, or where it lies now\n"
     "      --train            the part that was trained on, without augmentation\n"
     "      --batches K        at most so many batches of the run's size, 0: all (as the run did)\n"
-    "  -n, --workers N        on this host (cores that are online)\n"
+    "  -n, --workers N        on this host (cores that may be used)\n"
     "      --json             one object\n"
     "\n"
     "Exit status: 0; 1 if the work failed; 2 for wrong usage.\n"
@@ -216,7 +216,7 @@ int lsi_cli_eval(int argc, char **argv)
     if (status >= 0)
         return status;
     if (!o.workers) {
-        const int cores = get_nprocs();
+        const int cores = lsi_cores_usable();
         o.workers = cores < LSI_MAX_RANKS ? cores : LSI_MAX_RANKS;
     }
     return o.workers == 1 ? work(&o) : launch(argc, argv, &o);

@@ -11,8 +11,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/sysinfo.h>
 
+#include "base/cores.h"
 #include "base/env.h"
 #include "base/host.h"
 #include "base/status.h"
@@ -51,7 +51,7 @@ static const char help[] =
     "      --config FILE     settings from a file; flags come on top\n"
     "\n"
     "how it is run\n"
-    "  -n, --workers N       on this host (cores that are online, at most one a shard)\n"
+    "  -n, --workers N       on this host (cores that may be used, at most one a shard)\n"
     "      --out DIR         keep configuration, metrics and checkpoints there (keep nothing)\n"
     "      --resume DIR      go on with the run of that directory, or from one of its checkpoints\n"
     "      --eval-every S    steps between two evaluations (as usual for the model; 0: at the "
@@ -275,7 +275,7 @@ int lsi_cli_train_worker(int argc, char **argv)
 
 static int usual_workers(uint64_t shards)
 {
-    const int cores = get_nprocs();
+    const int cores = lsi_cores_usable();
     const int most = cores < LSI_MAX_RANKS ? cores : LSI_MAX_RANKS;
     return shards < (uint64_t)most ? (int)shards : most;
 }
