@@ -3,11 +3,11 @@
  * The defaults come from bench/algorithms on 2 cores, over shared memory and over loopback TCP, 2
  * to 12 ranks (docs/benchmarks.md): the board wins everywhere on one host. By messages inside one
  * `direct` is best for small vectors, which few ranks reduce, and `tree`, which needs the fewest
- * messages, for large ones of four ranks and more. Between hosts each rank has a line of its own,
- * and the top of `tree` would be in the way: there `direct` has the fewest rounds, and `hd` fewer
- * messages, of large vectors or once there are many ranks; very large ones of four ranks are left
- * to `direct` again. Reductions are chosen among these three alone: they add in the same order, so
- * what machine it is changes the time, and never a bit.
+ * messages, for large ones of four ranks and more, and for some of three. Between hosts each rank
+ * has a line of its own, and the top of `tree` would be in the way: there `direct` has the fewest
+ * rounds, and `hd` fewer messages, of large vectors or once there are many ranks; very large ones
+ * of four ranks are left to `direct` again. Reductions are chosen among these three alone: they add
+ * in the same order, so what machine it is changes the time, and never a bit.
  */
 #include "coll/select.h"
 
@@ -21,10 +21,11 @@
 #include "coll/comm.h"
 
 #define LARGE ((size_t)256 << 10)
-#define LARGE_OF_FOUR ((size_t)128 << 10)
-#define LARGE_OF_FIVE ((size_t)1 << 20)   /* inside a host: a tree of four and one is a high one */
-#define LARGEST_OF_FOUR ((size_t)8 << 20) /* between hosts */
-#define MEASURED 8                        /* ranks, between hosts */
+#define LARGE_OF_FEW ((size_t)128 << 10)
+#define LARGE_OF_FIVE ((size_t)1 << 20)    /* inside a host: a tree of four and one is a high one */
+#define LARGEST_OF_THREE ((size_t)1 << 20) /* inside a host */
+#define LARGEST_OF_FOUR ((size_t)8 << 20)  /* between hosts */
+#define MEASURED 8                         /* ranks, between hosts */
 
 static const uint8_t offered[LSI_COLL_COUNT] = {
     [LSI_ALLREDUCE] = 1 << LSI_DIRECT | 1 << LSI_HD | 1 << LSI_RING | 1 << LSI_TREE,
@@ -57,20 +58,24 @@ void lsi_select_defaults(lsi_selection *selection, int size, lsi_reach reach)
     memset(selection, 0, sizeof *selection);
     for (int c = 0; c < LSI_COLL_COUNT; c++)
         add_rule(&selection->of[c], 0, SIZE_MAX, LSI_DIRECT);
-    if (reach == LSI_REACH_BOARD || size < 4)
+    if (reach == LSI_REACH_BOARD || size < (reach == LSI_REACH_HOST ? 3 : 4))
         return;
     lsi_rules *allreduce = &selection->of[LSI_ALLREDUCE];
     const int measured = size <= MEASURED || reach == LSI_REACH_HOST;
     const size_t usual = size == 5 && reach == LSI_REACH_HOST ? LARGE_OF_FIVE : LARGE;
-    const size_t large = size == 4 ? LARGE_OF_FOUR : measured ? usual : 0;
-    const size_t end = size == 4 && reach == LSI_REACH_HOSTS ? LARGEST_OF_FOUR : SIZE_MAX;
+    const size_t large = size <= 4 ? LARGE_OF_FEW : measured ? usual : 0;
+    size_t end = SIZE_MAX;
+    if (size == 3)
+        end = LARGEST_OF_THREE;
+    else if (size == 4 && reach == LSI_REACH_HOSTS)
+        end = LARGEST_OF_FOUR;
     allreduce->n = 0;
     if (large)
         add_rule(allreduce, 0, large, LSI_DIRECT);
     add_rule(allreduce, large, end, reach == LSI_REACH_HOST ? LSI_TREE : LSI_HD);
     if (end < SIZE_MAX)
         add_rule(allreduce, end, SIZE_MAX, LSI_DIRECT);
-    if (size == 4)
+    if (size <= 4)
         return;
     lsi_rules *broadcast = &selection->of[LSI_BROADCAST];
     broadcast->n = 0;
