@@ -13,7 +13,7 @@
  * time of rooms of their own, and a fifth where the cores share no cache.
  *
  * 1. Nobody touches anybody's buffers but its own.
- * 2. A room is used again ROOMS or more turns later. Who begins turn k has fetched piece k - 3, so
+ * 2. A room is used again three or more turns later. Who begins turn k has fetched piece k - 3, so
  *    the others have summed it and read no more of what was brought of it; and who sums a piece
  *    sees that the others have brought it, so they have fetched the third one before. Of two, what
  *    lies in a member's rooms, sums included, is for itself alone.
@@ -33,7 +33,12 @@
 #include "coll/board_ops.h"
 #include "coll/reduce.h"
 
-#define ROOMS 4  /* at least three, by invariant 2 */
+#define ROOMS 4 /* at least three, by invariant 2 */
+/* The rooms of so many members leave little of the caches: they use half of the memory, as three
+ * rooms. 16 and 64 MiB take 0.75 to 1.0 of the time by seven to nine ranks on two cores; by five
+ * they would take 1.3 (Zen 5). */
+#define MANY 7
+#define ROOMS_OF_MANY 3
 #define PIECES 4 /* of a segment at least: or all would wait for each other */
 #define LEAST_PIECE ((size_t)4 << 10)
 
@@ -49,14 +54,17 @@ typedef struct cut {
 /* For what is brought; two members do not need those for sums. */
 static size_t bytes_of_rooms(const lsi_board *b)
 {
-    return b->members == 2 ? 2 * b->stage_bytes : b->stage_bytes;
+    if (b->members == 2)
+        return 2 * b->stage_bytes;
+    return b->members < MANY ? b->stage_bytes : b->stage_bytes / 2;
 }
 
 static cut cut_of(const ls_comm *comm, const lsi_call *c)
 {
     const size_t line = 64 / c->element, others = (size_t)comm->board.members - 1;
     const size_t bytes = bytes_of_rooms(&comm->board), least = LEAST_PIECE / 64 * line,
-                 most = bytes / ROOMS / others / 64 * line;
+                 rooms = comm->board.members < MANY ? ROOMS : ROOMS_OF_MANY,
+                 most = bytes / rooms / others / 64 * line;
     cut u = {.segment = lsi_board_segment(comm, c->count, c->element)};
     u.piece = (u.segment / PIECES + line - 1) / line * line;
     u.piece = u.piece < least ? least : u.piece;
