@@ -24,10 +24,10 @@ enum { UP, DOWN = 2 }; /* phases: the tree's number is added */
 
 /* Inside a host the parts of all members meet in the cache: vectors that are larger than the first,
  * or of all members together than the second, are cut into small ones, some of them under way.
- * Figures of a Zen 5, beside halves of 4 segments, two under way, which is best for four members: 2
- * and 25 MiB take 0.90 and 0.85 of the time by five to nine ranks on two cores, 1 MiB by nine 0.77,
- * but 1.03 to 1.2 by four to seven if it is cut. Halves of 1 segment, and more under way, take
- * longer. */
+ * Figures of a Zen 5, two noisy runs, beside halves of 4 segments, two under way, which is best for
+ * four members: 2 and 25 MiB take 0.72 to 1.07 of the time by five to nine ranks on two cores, 0.88
+ * in the middle, 1 MiB by nine 0.77; cut, it takes 1.02 to 1.2 by four to six, and by seven 0.81
+ * once and 1.19 once. Halves of 1 segment were slower. */
 #define WHOLE_HOST ((size_t)1 << 20)
 #define WHOLE_HOST_ALL ((size_t)7 << 20)
 #define PART_HOST (2 * LSI_CHUNK_SEGMENT) /* bytes of either half */

@@ -35,8 +35,8 @@
 
 #define ROOMS 4 /* at least three, by invariant 2 */
 /* The rooms of so many members leave little of the caches: they use half of the memory, as three
- * rooms. 16 and 64 MiB take 0.75 to 1.0 of the time by seven to nine ranks on two cores; by five
- * they would take 1.3 (Zen 5). */
+ * rooms. 16 and 64 MiB take 0.74 to 1.04 of the time by seven to nine ranks on two cores, 0.9 in
+ * the middle; by five they would take 1.3 (Zen 5, two noisy runs). */
 #define MANY 7
 #define ROOMS_OF_MANY 3
 #define PIECES 4 /* of a segment at least: or all would wait for each other */
