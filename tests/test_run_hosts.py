@@ -565,6 +565,37 @@ def test_the_route_decides_on_the_interface(hosts, lockstep, two_links, link):
     assert re.search(rf"^# transport  shm\+tcp by left{link}, ", heard.stdout, re.MULTILINE), heard
 
 
+def congestion_control(namespace):
+    """(within, between) hosts: the names of what the connections there have."""
+    words = ["ip", "netns", "exec", namespace, "ss", "-tinH", "-O", "state", "established"]
+    within, between = set(), set()
+    told = subprocess.run(words, check=True, capture_output=True, text=True).stdout
+    for line in told.splitlines():
+        here, there = re.findall(r"([0-9.]+):\d+", line)[:2]
+        (within if here == there else between).update(re.findall(r"\b(reno|cubic|bbr)\b", line))
+    return within, between
+
+
+def test_congestion_control(hosts, leftovers, two_links):
+    """Between hosts that of the system, or of the route; within a host one that does not pace."""
+    left, right = two_links
+    route = ["ip", "-n", right, "route", "add", "10.78.0.1/32", "dev", "right0", "congctl", "cubic"]
+    if subprocess.run(route, capture_output=True).returncode != 0:
+        pytest.skip("this kernel has no cubic")
+    words = ["ip", "netns", "exec", left, "sysctl", "-n", "net.ipv4.tcp_congestion_control"]
+    usual = subprocess.run(words, check=True, capture_output=True, text=True).stdout.strip()
+    loop, options = program("loop"), ["--transport", "tcp"]
+    listener = hosts.listen(1, 2, loop, at="10.78.0.1:0", namespace=left, options=options)
+    joiner = hosts.join(2, loop, namespace=right, options=options)
+    wait_until(
+        lambda: congestion_control(right) == ({"reno"}, {"cubic"})
+        and congestion_control(left)[1] == {usual},
+        what=f"reno within, cubic by the route, {usual} back",
+    )
+    listener.terminate()
+    assert hosts.finish(listener).returncode == hosts.finish(joiner).returncode == 0
+
+
 def test_quiet_unless_asked(hosts):
     """Without -v there is one line on each host, and none of the ranks."""
     listener = hosts.listen(1, 2, program("once"))

@@ -6,6 +6,9 @@
  * 1. A function that fails leaves no descriptor open.
  * 2. A connection to oneself is a refusal: while retrying a free port of the ephemeral range, TCP
  *    sooner or later gives the caller that very port and connects it with itself.
+ * 3. Pacing (bbr) has nothing to gain between two ends on one host, and costs there up to half of
+ *    the time. A socket that has begun to pace goes on under any other congestion control: so all
+ *    begin without, and what leaves the host takes the system's once it is connected.
  */
 #include "base/net.h"
 
@@ -31,6 +34,8 @@
 #define KEEP_PROBES 4
 #define RETRY_FIRST_S 0.002
 #define RETRY_MOST_S 0.1
+
+static const char calm[] = "reno"; /* every kernel has it, for every user; it does not pace */
 
 ls_status lsi_net_wait(int fd, short events, double deadline)
 {
@@ -111,6 +116,43 @@ static int format_address(const struct sockaddr_storage *a, char address[LSI_ADD
     return n < LSI_ADDR_MAX ? 0 : -1;
 }
 
+/* Invariant 3: before a socket listens or connects. Best effort, as all tuning. */
+static void begin_calm(int fd)
+{
+    setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, calm, sizeof calm - 1);
+}
+
+static int is_within_host(int fd)
+{
+    struct sockaddr_storage here = {0}, there = {0};
+    socklen_t length = sizeof here, other = sizeof there;
+    char own[LSI_ADDR_MAX], peer[LSI_ADDR_MAX], port[8];
+    if (getsockname(fd, (struct sockaddr *)&here, &length) != 0 ||
+        getpeername(fd, (struct sockaddr *)&there, &other) != 0)
+        return 0;
+    unmap(&here);
+    unmap(&there);
+    return format_host(&here, own, port) == 0 && format_host(&there, peer, port) == 0 &&
+           strcmp(own, peer) == 0;
+}
+
+/* A new connection that leaves the host: the system's congestion control, unless a route has
+ * brought its own. */
+static void end_calm(int fd)
+{
+    char name[16]; /* as long as any name may be */
+    socklen_t length = sizeof name;
+    if (is_within_host(fd) || getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, &length) != 0 ||
+        strcmp(name, calm) != 0)
+        return;
+    int fresh = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0); /* it has the system's */
+    length = sizeof name;
+    if (fresh >= 0 && getsockopt(fresh, IPPROTO_TCP, TCP_CONGESTION, name, &length) == 0)
+        setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, (socklen_t)strnlen(name, length));
+    if (fresh >= 0)
+        close(fresh);
+}
+
 void lsi_net_peer(int fd, char address[LSI_ADDR_MAX])
 {
     struct sockaddr_storage a = {0};
@@ -180,6 +222,7 @@ static int listen_at(const struct addrinfo *a, int port, int *fd, char address[L
     /* A known port must be usable again right after a restart; a free one must be really free. */
     if (port != 0)
         setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    begin_calm(s);
     struct sockaddr_storage bound = {0};
     socklen_t length = sizeof bound;
     int code = 0;
@@ -227,6 +270,7 @@ ls_status lsi_net_accept(int listener, int *fd)
         int s = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (s >= 0) {
             tune(s);
+            end_calm(s);
             *fd = s;
             return LS_OK;
         }
@@ -245,6 +289,7 @@ static int start(const struct addrinfo *a, int *fd)
     if (s < 0)
         return errno;
     tune(s);
+    begin_calm(s);
     /* Interrupted, a connection is made all the same. */
     if (connect(s, a->ai_addr, a->ai_addrlen) != 0 && errno != EINPROGRESS && errno != EINTR) {
         int code = errno;
@@ -272,6 +317,7 @@ static int outcome(int fd)
         return errno;
     if (here_length == there_length && memcmp(&here, &there, here_length) == 0)
         return ECONNREFUSED; /* invariant 2 */
+    end_calm(fd);
     return 0;
 }
 
@@ -448,22 +494,6 @@ ls_status lsi_net_local(int fd, char host[LSI_ADDR_MAX], char interface[32])
     find_owner(&source, interface);
     memcpy(host, own, LSI_ADDR_MAX);
     return LS_OK;
-}
-
-void lsi_net_tune_bulk(int fd)
-{
-    static const char calm[] = "reno";
-    struct sockaddr_storage here = {0}, there = {0};
-    socklen_t length = sizeof here, other = sizeof there;
-    char own[LSI_ADDR_MAX], peer[LSI_ADDR_MAX], port[8];
-    if (getsockname(fd, (struct sockaddr *)&here, &length) != 0 ||
-        getpeername(fd, (struct sockaddr *)&there, &other) != 0)
-        return;
-    unmap(&here);
-    unmap(&there);
-    if (format_host(&here, own, port) == 0 && format_host(&there, peer, port) == 0 &&
-        strcmp(own, peer) == 0)
-        setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, calm, sizeof calm - 1);
 }
 
 ls_status lsi_net_send_all(int fd, const void *data, size_t bytes, double deadline, const char *who)

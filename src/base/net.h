@@ -36,9 +36,6 @@ ls_status lsi_net_split(const char *address, char host[LSI_ADDR_MAX], int *port)
  * takes ("?" when it cannot be told). Whoever was connected to has the address that the peer chose,
  * which may be another interface's. */
 ls_status lsi_net_local(int fd, char host[LSI_ADDR_MAX], char interface[32]);
-/* For a connection that will carry much: where both ends are on this host, pacing (bbr) has nothing
- * to gain and now and then costs a quarter. Best effort. */
-void lsi_net_tune_bulk(int fd);
 /* "ADDRESS:PORT" of the other end, "?" when it cannot be told. */
 void lsi_net_peer(int fd, char address[LSI_ADDR_MAX]);
 /* Blocking transfer of exactly `bytes` on a non-blocking socket before `deadline`; `who` names

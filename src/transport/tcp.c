@@ -81,7 +81,6 @@ static lsi_link *make_link(int fd)
     tcp_link *l = calloc(1, sizeof *l);
     if (!l)
         return NULL;
-    lsi_net_tune_bulk(fd);
     l->link.ops = &tcp_ops;
     l->fd = fd;
     return &l->link;

@@ -126,21 +126,32 @@ static void connects(const char *host, const char *begins)
     close(listener);
 }
 
-/* Both ends on this host: no pacing. */
-static void tunes_for_bulk(void **state)
+static void assert_calm(int fd)
+{
+    char control[16] = "";
+    socklen_t length = sizeof control;
+    assert_int_equal(getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, control, &length), 0);
+    assert_string_equal(control, "reno");
+}
+
+/* Within this host: no pacing, from the first packet on. */
+static void never_paces_within_host(void **state)
 {
     (void)state;
-    int listener, client;
-    char address[LSI_ADDR_MAX], control[16] = "";
-    socklen_t length = sizeof control;
+    int listener, client, server;
+    char address[LSI_ADDR_MAX];
     assert_int_equal(lsi_net_listen(NULL, 0, &listener, address), LS_OK);
-    assert_int_equal(lsi_net_connect(address, lsi_now() + 5, &client), LS_OK);
-    lsi_net_tune_bulk(client);
-    assert_int_equal(getsockopt(client, IPPROTO_TCP, TCP_CONGESTION, control, &length), 0);
-    assert_string_equal(control, "reno");
+    assert_calm(listener);
+    assert_int_equal(lsi_net_connect_start(address, &client), LS_OK);
+    assert_calm(client);
+    assert_int_equal(lsi_net_wait(client, POLLOUT, lsi_now() + 5), LS_OK);
+    assert_int_equal(lsi_net_connected(client, address), LS_OK);
+    assert_int_equal(lsi_net_accept(listener, &server), LS_OK);
+    assert_calm(client);
+    assert_calm(server);
     close(client);
+    close(server);
     close(listener);
-    lsi_net_tune_bulk(client); /* of what is no connection nothing is said */
 }
 
 static void connects_v4(void **state)
@@ -427,7 +438,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(splits_addresses),
         cmocka_unit_test(connects_v4),
-        cmocka_unit_test(tunes_for_bulk),
+        cmocka_unit_test(never_paces_within_host),
         cmocka_unit_test(connects_v6),
         cmocka_unit_test(sees_through_mapped_addresses),
         cmocka_unit_test(reuse_only_for_known_ports),
