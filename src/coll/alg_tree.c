@@ -22,18 +22,14 @@
 
 enum { UP, DOWN = 2 }; /* phases: the tree's number is added */
 
-/* Inside a host the parts of all members meet in the cache: vectors that are larger than the first,
- * or of all members together than the second, are cut into small ones, some of them under way.
- * Figures of a Zen 5, two noisy runs, beside halves of 4 segments, two under way, which is best for
- * four members: 2 and 25 MiB take 0.72 to 1.07 of the time by five to nine ranks on two cores, 0.88
- * in the middle, 1 MiB by nine 0.77; cut, it takes 1.02 to 1.2 by four to six, and by seven 0.81
- * once and 1.19 once. Halves of 1 segment were slower. */
-#define WHOLE_HOST ((size_t)1 << 20)
-#define WHOLE_HOST_ALL ((size_t)7 << 20)
-#define PART_HOST (2 * LSI_CHUNK_SEGMENT) /* bytes of either half */
-#define WINDOW_HOST 3
-#define PART_HOST_OF_FOUR (4 * LSI_CHUNK_SEGMENT)
-#define WINDOW_HOST_OF_FOUR 2
+/* Inside a host the parts of all members meet in the cache: vectors larger than WHOLE_HOST are cut
+ * into small ones, two of them under way. On a Zen 5, two cores, TCP, in turns in another order
+ * each time: halves of 3 to 7 segments differ by 5 %; of 2, three under way, five to twelve ranks
+ * need 1.04 to 1.1 of the time, uncut from 4 MiB on 1.05 to 1.2. Of 1 and 1.5 MiB cutting costs
+ * three to twelve ranks 0 to 12 %, but eight and nine gain 4 to 8 % at 1.5 MiB. */
+#define WHOLE_HOST ((size_t)3 << 19)
+#define PART_HOST (6 * LSI_CHUNK_SEGMENT) /* bytes of either half */
+#define WINDOW_HOST 2
 
 /* Members [first, end), next to each other, whose sums are with the keeper. */
 typedef struct subtree {
@@ -219,22 +215,13 @@ static int deliver(tree *g, const share *h, int after)
     return after;
 }
 
-/* Of what size parts are inside a host, and how many are under way. */
-static void choose_parts(lsi_schedule *s, const lsi_reduction *r)
-{
-    const int few = r->team->n <= 4;
-    const size_t bytes = r->count * r->element, all = bytes * (size_t)r->team->n;
-    s->window = few ? WINDOW_HOST_OF_FOUR : WINDOW_HOST;
-    s->chunk = few ? PART_HOST_OF_FOUR : PART_HOST;
-    if (bytes <= WHOLE_HOST && all <= WHOLE_HOST_ALL)
-        s->chunk = WHOLE_HOST;
-}
-
 void lsi_tree_reduce(lsi_schedule *s, const lsi_reduction *r)
 {
     tree trees[2] = {{.r = r, .s = s, .which = 0}, {.r = r, .s = s, .which = 1}};
-    if (s->in_host)
-        choose_parts(s, r);
+    if (s->in_host) {
+        s->window = WINDOW_HOST;
+        s->chunk = r->count * r->element <= WHOLE_HOST ? WHOLE_HOST : PART_HOST;
+    }
     int parts = lsi_parts(s, r->count, r->element, 2);
     int windows = parts < s->window ? parts : s->window;
     size_t from, to, a, b;
