@@ -129,35 +129,47 @@ void lsi_direct_alltoall(lsi_schedule *s, const ls_comm *comm, const lsi_call *c
                  send_at[comm->rank + 1] - send_at[comm->rank], -1);
 }
 
+/* Everybody's chunks of our block meet in `scratch`, and are added there; the next ones are sent
+ * when ours have come. */
 void lsi_direct_reduce_scatter(lsi_schedule *s, const ls_comm *comm, const lsi_call *call)
 {
-    int n = comm->size;
-    size_t bytes = call->count * call->element;
+    const int n = comm->size, parts = lsi_parts_all_to_all(s, n, call->count, call->element);
+    const size_t bytes = call->count * call->element;
+    int merged[LSI_CHUNK_WINDOW_MAX];
+    size_t from, to;
+    lsi_part(call->count, parts, 0, &from, &to); /* the largest */
+    const size_t chunk = (to - from) * call->element;
+    const int windows = parts < s->window ? parts : s->window;
     lsi_tree_node *leaves = lsi_schedule_alloc(s, sizeof *leaves * (size_t)n);
     const void **in = lsi_schedule_alloc(s, sizeof *in * (size_t)n);
-    char *scratch = lsi_schedule_alloc(s, bytes * (size_t)n);
+    char *scratch = lsi_schedule_alloc(s, chunk * (size_t)n * (size_t)windows);
     if (!leaves || !in || !scratch)
         return;
-    int first = s->n;
-    for (int m = 0; m < n; m++) {
+    for (int m = 0; m < n; m++)
         leaves[m] = (lsi_tree_node){m, m + 1};
-        in[m] = scratch + bytes * (size_t)m;
-        if (m != comm->rank)
-            lsi_add_recv(s, m, lsi_tag(0, 0, 0, 0), scratch + bytes * (size_t)m, bytes, -1);
-    }
-    for (int i = 1; i < n; i++) {
-        int to = (comm->rank + i) % n;
-        lsi_add_send(s, to, lsi_tag(0, 0, 0, 0), (const char *)call->send + bytes * (size_t)to,
-                     bytes, -1);
-    }
-    in[comm->rank] = (const char *)call->send + bytes * (size_t)comm->rank;
     const lsi_tree_plan *plan = lsi_schedule_plan(s, n, leaves, n, NULL, NULL);
     if (!plan)
         return;
-    void *out = call->in_place ? (char *)call->recv + bytes * (size_t)comm->rank : call->recv;
-    int end = s->n;
-    lsi_add_merge(s, plan, in, &out, call->count, -1);
-    lsi_after_range(s, first, end);
+    char *own = call->in_place ? (char *)call->recv + bytes * (size_t)comm->rank : call->recv;
+    for (int p = 0; p < parts; p++) {
+        const int w = p % s->window, after = p < s->window ? -1 : merged[w], first = s->n;
+        lsi_part(call->count, parts, p, &from, &to);
+        for (int i = 1; i < n; i++) {
+            const int m = (comm->rank + i) % n;
+            in[m] = scratch + chunk * (size_t)(w * n + m);
+            lsi_add_recv(s, m, lsi_tag(0, 0, 0, p), (void *)(uintptr_t)in[m],
+                         (to - from) * call->element, after);
+            lsi_add_send(s, m, lsi_tag(0, 0, 0, p),
+                         (const char *)call->send + bytes * (size_t)m + from * call->element,
+                         (to - from) * call->element, after);
+        }
+        in[comm->rank] =
+            (const char *)call->send + bytes * (size_t)comm->rank + from * call->element;
+        const int end = s->n;
+        void *out = lsi_at_mut(own, from, call->element);
+        merged[w] = lsi_add_merge(s, plan, in, &out, to - from, -1);
+        lsi_after_range(s, first, end);
+    }
 }
 
 void lsi_add_barrier(lsi_schedule *s, const lsi_team *t)

@@ -85,6 +85,8 @@ static inline uint32_t lsi_tag(int phase, int node, int of, int part)
 
 /* Cut `count` elements into parts of about s->chunk * scale bytes: how many (at least 1). */
 int lsi_parts(const lsi_schedule *s, size_t count, size_t element, size_t scale);
+/* The same, of what each of n members sends to each; sets s->chunk. */
+int lsi_parts_all_to_all(lsi_schedule *s, int n, size_t count, size_t element);
 /* Part p of `parts` over [0, count): boundaries are multiples of 16 elements. */
 void lsi_part(size_t count, int parts, int p, size_t *from, size_t *to);
 
