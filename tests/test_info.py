@@ -129,10 +129,16 @@ def test_selection_follows_the_environment(info, facts):
     assert collectives["allreduce"]["selection_hosts"].startswith(RANGES)
     assert not collectives["reduce"]["selection"].startswith(RANGES)
     assert re.search(rf"^  allreduce .* {RANGES}", info(env=env).stdout, re.MULTILINE)
-    # Forced to tcp, one host is to the algorithms what several are, but for large sums.
-    for c in facts("-n", "8", env={"LOCKSTEP_TRANSPORT": "tcp"})["collectives"]:
-        inside = "tree" if c["name"] == "allreduce" else "hd"
-        assert c["selection"] == c["selection_hosts"].replace("hd", inside)
+    # Forced to tcp, the ranks of one host still share its processors.
+    shm = named(facts("-n", "8")["collectives"])
+    tcp = named(facts("-n", "8", env={"LOCKSTEP_TRANSPORT": "tcp"})["collectives"])
+    inside = {"allreduce": "tree", "reduce": "tree", "broadcast": "ring", "allgather": "ring"}
+    inside["allgatherv"] = "ring"
+    for name, c in tcp.items():
+        assert c["selection_hosts"] == shm[name]["selection_hosts"]
+        assert shm[name]["selection"] == "0-inf:direct"
+        assert inside.get(name, "0-inf:direct") in c["selection"]
+    assert tcp["allreduce"]["selection_hosts"].endswith("-inf:hd")
 
 
 def test_environment_is_complete(facts):

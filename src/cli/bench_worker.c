@@ -222,8 +222,8 @@ static void show(bench *b, lsi_bench_row *r)
     const lsi_bench_call *c = &b->call;
     double n = r->time_s > 0 ? 1e-9 / r->time_s : 0;
     r->bytes = lsi_bench_bytes(c->op, c->count, c->dtype, c->size);
-    /* Rules are about the count of the call: one block where there are several equal ones. */
-    size_t bytes = c->op->uneven ? r->bytes : c->count * ls_dtype_size(c->dtype);
+    /* Rules are about one block, where there are several; of unequal ones about the mean. */
+    size_t bytes = c->op->uneven ? r->bytes / (size_t)c->size : c->count * ls_dtype_size(c->dtype);
     r->algorithm = lsi_algorithm_names[lsi_select(&b->comm->selection, c->op->coll, bytes)];
     r->count = c->count;
     r->algbw = (double)r->bytes * n;

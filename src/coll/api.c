@@ -33,7 +33,10 @@ static ls_status prepare(ls_comm *comm, lsi_call *c, size_t blocks)
     if (__builtin_expect(c->root < 0 || c->root >= comm->size, 0))
         return lsi_fail(LS_ERR_INVALID, NULL, what, "root %d is not in 0…%d", c->root,
                         comm->size - 1);
-    c->algorithm = lsi_select(&comm->selection, c->coll, c->count * c->element);
+    bytes = c->count * c->element; /* of one block */
+    if (c->coll == LSI_ALLGATHERV)
+        bytes /= (size_t)comm->size;
+    c->algorithm = lsi_select(&comm->selection, c->coll, bytes);
     c->what = (lsi_wire_call){(uint8_t)c->coll,      (uint8_t)c->dtype, (uint8_t)c->op,
                               (uint8_t)c->algorithm, c->root,           c->count};
     return LS_OK;

@@ -2,15 +2,17 @@
  *
  * The defaults come from bench/algorithms on 2 cores, over shared memory and over loopback TCP, 2
  * to 12 ranks (docs/benchmarks.md): the board wins everywhere on one host. By messages inside one
- * `direct` is best for small vectors, which few ranks reduce, and `tree`, which needs the fewest
- * messages, for large ones of four ranks and more, and for some of three. Between hosts each rank
- * has a line of its own, and the top of `tree` would be in the way: there `direct` has the fewest
- * rounds, and `hd` fewer messages, of large vectors or once there are many ranks; very large ones
- * of four ranks are left to `direct` again. Reductions are chosen among these three alone: they add
- * in the same order, so what machine it is changes the time, and never a bit.
+ * `direct` is best for small vectors, and `tree`, which needs the fewest messages, for large sums
+ * of three ranks and more; the largest reduces are left to `direct` and `hd`, large broadcasts and
+ * blocks to gather, which nobody adds, to `ring`. Between hosts each rank has a line of its own,
+ * and the top of `tree` would be in the way: there `direct` has the fewest rounds, and `hd` fewer
+ * messages, of large vectors or once there are many ranks; very large ones of four ranks are left
+ * to `direct` again. What adds is chosen among these three alone: they add in the same order, so
+ * what machine it is changes the time, and never a bit.
  */
 #include "coll/select.h"
 
+#include <limits.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,13 +21,6 @@
 #include "base/env.h"
 #include "base/status.h"
 #include "coll/comm.h"
-
-#define LARGE ((size_t)256 << 10)
-#define LARGE_OF_FEW ((size_t)128 << 10)
-#define LARGE_OF_FIVE ((size_t)1 << 20)    /* inside a host: a tree of four and one is a high one */
-#define LARGEST_OF_THREE ((size_t)1 << 20) /* inside a host */
-#define LARGEST_OF_FOUR ((size_t)8 << 20)  /* between hosts */
-#define MEASURED 8                         /* ranks, between hosts */
 
 static const uint8_t offered[LSI_COLL_COUNT] = {
     [LSI_ALLREDUCE] = 1 << LSI_DIRECT | 1 << LSI_HD | 1 << LSI_RING | 1 << LSI_TREE,
@@ -47,39 +42,56 @@ int lsi_select_offers(lsi_coll coll, lsi_algorithm algorithm)
     return offered[coll] >> algorithm & 1;
 }
 
-static void add_rule(lsi_rules *rules, size_t from, size_t to, lsi_algorithm algorithm)
+#define KIB(n) ((size_t)(n) << 10)
+#define SEGMENT KIB(66) /* what is larger takes more than one segment of TCP on loopback */
+
+/* From how many bytes on so many ranks take another algorithm; they begin with `direct`. */
+static const struct {
+    lsi_reach reach;
+    lsi_coll coll;
+    int least, most; /* ranks */
+    size_t from;
+    lsi_algorithm algorithm;
+} tuned[] = {
+    {LSI_REACH_HOST, LSI_ALLREDUCE, 3, INT_MAX, SEGMENT, LSI_TREE},
+    {LSI_REACH_HOST, LSI_REDUCE, 3, INT_MAX, SEGMENT, LSI_TREE},
+    {LSI_REACH_HOST, LSI_REDUCE, 4, 4, KIB(1024), LSI_DIRECT},
+    {LSI_REACH_HOST, LSI_REDUCE, 3, INT_MAX, KIB(1536), LSI_DIRECT},
+    {LSI_REACH_HOST, LSI_REDUCE, 7, INT_MAX, KIB(4096), LSI_HD},
+    {LSI_REACH_HOST, LSI_ALLGATHER, 6, INT_MAX, KIB(256), LSI_RING},
+    {LSI_REACH_HOST, LSI_BROADCAST, 3, 3, KIB(2048), LSI_RING},
+    {LSI_REACH_HOST, LSI_BROADCAST, 4, 5, KIB(1024), LSI_RING},
+    {LSI_REACH_HOST, LSI_BROADCAST, 6, INT_MAX, KIB(384), LSI_RING},
+    {LSI_REACH_HOST, LSI_BROADCAST, 7, INT_MAX, KIB(1024), LSI_TREE},
+    {LSI_REACH_HOST, LSI_BROADCAST, 7, INT_MAX, KIB(4096), LSI_RING},
+    {LSI_REACH_HOSTS, LSI_ALLREDUCE, 4, 4, KIB(128), LSI_HD},
+    {LSI_REACH_HOSTS, LSI_ALLREDUCE, 4, 4, KIB(8192), LSI_DIRECT},
+    {LSI_REACH_HOSTS, LSI_ALLREDUCE, 5, 8, KIB(256), LSI_HD},
+    {LSI_REACH_HOSTS, LSI_ALLREDUCE, 9, INT_MAX, 0, LSI_HD},
+    {LSI_REACH_HOSTS, LSI_BROADCAST, 5, INT_MAX, 0, LSI_TREE},
+};
+
+/* The last rule ends where the new one begins. */
+static void change_from(lsi_rules *rules, size_t from, lsi_algorithm algorithm)
 {
-    if (rules->n < LSI_RULES_MAX)
-        rules->rules[rules->n++] = (lsi_rule){from, to, algorithm};
+    lsi_rule *last = &rules->rules[rules->n - 1];
+    if (last->algorithm == algorithm || rules->n == LSI_RULES_MAX)
+        return;
+    if (last->from < from) {
+        last->to = from;
+        last = &rules->rules[rules->n++];
+    }
+    *last = (lsi_rule){from, SIZE_MAX, algorithm};
 }
 
 void lsi_select_defaults(lsi_selection *selection, int size, lsi_reach reach)
 {
     memset(selection, 0, sizeof *selection);
     for (int c = 0; c < LSI_COLL_COUNT; c++)
-        add_rule(&selection->of[c], 0, SIZE_MAX, LSI_DIRECT);
-    if (reach == LSI_REACH_BOARD || size < (reach == LSI_REACH_HOST ? 3 : 4))
-        return;
-    lsi_rules *allreduce = &selection->of[LSI_ALLREDUCE];
-    const int measured = size <= MEASURED || reach == LSI_REACH_HOST;
-    const size_t usual = size == 5 && reach == LSI_REACH_HOST ? LARGE_OF_FIVE : LARGE;
-    const size_t large = size <= 4 ? LARGE_OF_FEW : measured ? usual : 0;
-    size_t end = SIZE_MAX;
-    if (size == 3)
-        end = LARGEST_OF_THREE;
-    else if (size == 4 && reach == LSI_REACH_HOSTS)
-        end = LARGEST_OF_FOUR;
-    allreduce->n = 0;
-    if (large)
-        add_rule(allreduce, 0, large, LSI_DIRECT);
-    add_rule(allreduce, large, end, reach == LSI_REACH_HOST ? LSI_TREE : LSI_HD);
-    if (end < SIZE_MAX)
-        add_rule(allreduce, end, SIZE_MAX, LSI_DIRECT);
-    if (size <= 4)
-        return;
-    lsi_rules *broadcast = &selection->of[LSI_BROADCAST];
-    broadcast->n = 0;
-    add_rule(broadcast, 0, SIZE_MAX, LSI_TREE);
+        selection->of[c] = (lsi_rules){1, {{0, SIZE_MAX, LSI_DIRECT}}};
+    for (size_t i = 0; i < sizeof tuned / sizeof *tuned; i++)
+        if (tuned[i].reach == reach && size >= tuned[i].least && size <= tuned[i].most)
+            change_from(&selection->of[tuned[i].coll], tuned[i].from, tuned[i].algorithm);
 }
 
 lsi_algorithm lsi_select(const lsi_selection *selection, lsi_coll coll, size_t bytes)
@@ -158,8 +170,8 @@ ls_status lsi_select_parse(const char *name, const char *text, lsi_coll coll,
         for (int k = 0; k < given; k++)
             covered |=
                 rules.rules[k].from <= old->rules[i].from && rules.rules[k].to >= old->rules[i].to;
-        if (!covered)
-            add_rule(&rules, old->rules[i].from, old->rules[i].to, old->rules[i].algorithm);
+        if (!covered && rules.n < LSI_RULES_MAX)
+            rules.rules[rules.n++] = old->rules[i];
     }
     *old = rules;
     return LS_OK;

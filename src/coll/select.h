@@ -2,8 +2,8 @@
  *
  *     LOCKSTEP_ALLREDUCE=0-4k:tree,4k-inf:ring      or just      LOCKSTEP_ALLREDUCE=hd
  *
- * Sizes are the bytes of `count` elements (of one block, for the collectives that have one a rank),
- * half-open ranges; what no range covers keeps the default.
+ * Sizes are the bytes of `count` elements (of one block, for the collectives that have one a rank;
+ * of allgatherv's on average), half-open ranges; what no range covers keeps the default.
  */
 #ifndef LSI_COLL_SELECT_H
 #define LSI_COLL_SELECT_H
