@@ -10,7 +10,7 @@
 typedef struct lsi_survey {
     int stable;  /* every input that is read stands in a slot or box */
     int parted;  /* and it is an all-reduce of so much that each member sums a part of it */
-    int foreign; /* somebody's buffer lies in private memory */
+    int foreign; /* a buffer that others read or write lies in private memory */
     int able;    /* everybody may read and write its peers' memory */
     int alone;   /* an all-reduce of private memory, and nobody has another operation under way */
     int staged;  /* then: it goes through rooms */

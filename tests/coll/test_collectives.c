@@ -443,12 +443,39 @@ static void test_reductions(void **unused)
                     check_reduced(way, call, a, n);
 }
 
+/* Blocks of 20 MiB in private memory: beyond all caches two ranks have a way of their own. */
+static void body_large(rank *self)
+{
+    const plan *p = self->arg;
+    const size_t count = 5 * MILLION / 2;
+    const values *v = p->table[0];
+    buffers b;
+    buffers_open(self, &b, count * v->element * (size_t)self->size + 64);
+    for (int call = 0; call < N_CALLS; call++)
+        for (int in_place = 0; in_place < 1 + has_place(call); in_place++) {
+            shape s = {v, "auto", count, call % self->size, PRIVATE, in_place, 0};
+            if (call % p->thin == 0)
+                calls[call](self, &b, &s);
+        }
+    buffers_close(self, &b);
+}
+
+static void test_large(void **unused)
+{
+    (void)unused;
+    for (int n = 2; n <= 3; n++) {
+        plan p = {{values_get(LS_F64, LS_SUM, EXACT, n)}, 1, UNDER_SANITIZER ? 3 : 1, 0};
+        ranks_layout layout = ranks_shm(n);
+        ranks_run(&layout, body_large, &p);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_shm),        cmocka_unit_test(test_shm_ways),
         cmocka_unit_test(test_tcp),        cmocka_unit_test(test_two_levels),
-        cmocka_unit_test(test_reductions),
+        cmocka_unit_test(test_reductions), cmocka_unit_test(test_large),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     values_free();
