@@ -1,7 +1,8 @@
 /* Every algorithm of a collective against the default choice, interleaved in one run, each round in
  * another order: who always came after the same one would pay for the state it leaves.
  *
- *     bench/algorithms [-n RANKS] [--transport shm|tcp] [--collective NAME]  (builds and starts it)
+ *     bench/algorithms [-n RANKS] [--transport shm|tcp] [--collective NAME] [--private]
+ *                                                            (builds and starts it)
  *
  * Prints, for each size, the median time of each algorithm and how much the default loses to the
  * best of them: the evidence that the selection table is tuned.
@@ -169,15 +170,17 @@ int main(int argc, char **argv)
         return 2;
     }
     ls_comm *world;
-    void *data;
+    const int in_private = argc > 2 && strcmp(argv[2], "private") == 0;
+    void *data = in_private ? calloc(1, sizes[SIZES - 1]) : NULL;
     char rules[256] = "";
-    if (ls_init(NULL, &world) != LS_OK || ls_alloc(world, sizes[SIZES - 1], &data) != LS_OK ||
+    if (ls_init(NULL, &world) != LS_OK ||
+        (!data && ls_alloc(world, sizes[SIZES - 1], &data) != LS_OK) ||
         ls_comm_selection(world, p->name, rules, sizeof rules) != LS_OK)
         return fail();
     int first = ls_comm_rank(world) == 0, n = count_choices(p);
     if (first) {
-        printf("%s, %d ranks, default %s; median time in us\n%10s", p->name, ls_comm_size(world),
-               rules, "bytes");
+        printf("%s, %d ranks, %s memory, default %s; median time in us\n%10s", p->name,
+               ls_comm_size(world), in_private ? "private" : "shared", rules, "bytes");
         for (int c = 0; c < n; c++)
             printf(" %10s", p->choices[c]);
         printf("  default / best\n");

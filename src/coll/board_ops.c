@@ -344,10 +344,10 @@ static int is_reduction(lsi_coll coll)
 static size_t leaves_caches(lsi_coll coll)
 {
     switch (coll) {
-    case LSI_REDUCE:
+    case LSI_REDUCE: return (size_t)20 << 20;
     case LSI_BROADCAST:
     case LSI_GATHER:
-    case LSI_SCATTER: return (size_t)8 << 20;
+    case LSI_SCATTER: return (size_t)10 << 20;
     case LSI_ALLGATHER:
     case LSI_ALLTOALL: return (size_t)16 << 20; /* each way */
     case LSI_ALLGATHERV: return (size_t)32 << 20;
@@ -380,6 +380,8 @@ ls_status lsi_board_step(ls_request *r)
         }
         if (goes_over_rings(r, &s)) {
             r->step = lsi_schedule_progress;
+            r->call.algorithm = lsi_select_tuned(r->call.coll, r->call.count * r->call.element,
+                                                 r->comm->board.members, LSI_REACH_RINGS);
             LSI_TRY(lsi_build_schedule(r));
             return lsi_schedule_progress(r);
         }

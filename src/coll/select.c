@@ -1,7 +1,8 @@
 /* Parsing, printing and applying the selection rules.
  *
  * The defaults come from bench/algorithms on 2 cores, over shared memory and over loopback TCP, 2
- * to 12 ranks (docs/benchmarks.md): the board wins everywhere on one host. By messages inside one
+ * to 12 ranks (docs/benchmarks.md): the board wins everywhere on one host, where `direct` leaves
+ * the algorithm of what must go over the rings to the rules for these. By messages inside one
  * `direct` is best for small vectors, and `tree`, which needs the fewest messages, for large sums
  * of three ranks and more; the largest reduces are left to `direct` and `hd`, large broadcasts and
  * blocks to gather, which nobody adds, to `ring`. Between hosts each rank has a line of its own,
@@ -64,6 +65,16 @@ static const struct {
     {LSI_REACH_HOST, LSI_BROADCAST, 6, INT_MAX, KIB(384), LSI_RING},
     {LSI_REACH_HOST, LSI_BROADCAST, 7, INT_MAX, KIB(1024), LSI_TREE},
     {LSI_REACH_HOST, LSI_BROADCAST, 7, INT_MAX, KIB(4096), LSI_RING},
+    {LSI_REACH_RINGS, LSI_REDUCE, 2, 2, KIB(1792), LSI_TREE},
+    {LSI_REACH_RINGS, LSI_REDUCE, 3, 3, KIB(80), LSI_TREE},
+    {LSI_REACH_RINGS, LSI_REDUCE, 3, 3, KIB(10240), LSI_DIRECT},
+    {LSI_REACH_RINGS, LSI_REDUCE, 7, INT_MAX, KIB(224), LSI_TREE},
+    {LSI_REACH_RINGS, LSI_REDUCE, 7, 8, KIB(448), LSI_DIRECT},
+    {LSI_REACH_RINGS, LSI_REDUCE, 7, 7, KIB(1280), LSI_TREE},
+    {LSI_REACH_RINGS, LSI_REDUCE, 7, INT_MAX, KIB(2560), LSI_DIRECT},
+    {LSI_REACH_RINGS, LSI_BROADCAST, 2, 2, KIB(56), LSI_TREE},
+    {LSI_REACH_RINGS, LSI_BROADCAST, 2, 2, KIB(448), LSI_DIRECT},
+    {LSI_REACH_RINGS, LSI_BROADCAST, 3, 3, KIB(10240), LSI_RING},
     {LSI_REACH_HOSTS, LSI_ALLREDUCE, 4, 4, KIB(128), LSI_HD},
     {LSI_REACH_HOSTS, LSI_ALLREDUCE, 4, 4, KIB(8192), LSI_DIRECT},
     {LSI_REACH_HOSTS, LSI_ALLREDUCE, 5, 8, KIB(256), LSI_HD},
@@ -92,6 +103,16 @@ void lsi_select_defaults(lsi_selection *selection, int size, lsi_reach reach)
     for (size_t i = 0; i < sizeof tuned / sizeof *tuned; i++)
         if (tuned[i].reach == reach && size >= tuned[i].least && size <= tuned[i].most)
             change_from(&selection->of[tuned[i].coll], tuned[i].from, tuned[i].algorithm);
+}
+
+lsi_algorithm lsi_select_tuned(lsi_coll coll, size_t bytes, int size, lsi_reach reach)
+{
+    lsi_algorithm chosen = LSI_DIRECT;
+    for (size_t i = 0; i < sizeof tuned / sizeof *tuned; i++)
+        if (tuned[i].reach == reach && tuned[i].coll == coll && size >= tuned[i].least &&
+            size <= tuned[i].most && bytes >= tuned[i].from)
+            chosen = tuned[i].algorithm;
+    return chosen;
 }
 
 lsi_algorithm lsi_select(const lsi_selection *selection, lsi_coll coll, size_t bytes)

@@ -31,6 +31,7 @@ typedef struct lsi_selection {
 typedef enum lsi_reach {
     LSI_REACH_HOSTS, /* over several hosts */
     LSI_REACH_HOST,  /* by messages inside one host, where they share processors */
+    LSI_REACH_RINGS, /* by messages, too, but through shared memory */
     LSI_REACH_BOARD  /* by shared memory inside one host */
 } lsi_reach;
 
@@ -38,6 +39,8 @@ typedef enum lsi_reach {
 int lsi_select_offers(lsi_coll coll, lsi_algorithm algorithm);
 /* The tuned defaults for a group of `size`. */
 void lsi_select_defaults(lsi_selection *selection, int size, lsi_reach reach);
+/* One of them. */
+lsi_algorithm lsi_select_tuned(lsi_coll coll, size_t bytes, int size, lsi_reach reach);
 /* Put the rules in `text` before what is there. `name` is the variable or flag, for errors. */
 ls_status lsi_select_parse(const char *name, const char *text, lsi_coll coll,
                            lsi_selection *selection);

@@ -443,11 +443,11 @@ static void test_reductions(void **unused)
                     check_reduced(way, call, a, n);
 }
 
-/* Blocks of 20 MiB in private memory: beyond all caches two ranks have a way of their own. */
+/* Blocks of 22 MiB in private memory: beyond all caches two ranks have a way of their own. */
 static void body_large(rank *self)
 {
     const plan *p = self->arg;
-    const size_t count = 5 * MILLION / 2;
+    const size_t count = 11 * MILLION / 4;
     const values *v = p->table[0];
     buffers b;
     buffers_open(self, &b, count * v->element * (size_t)self->size + 64);
