@@ -179,8 +179,8 @@ int main(int argc, char **argv)
         return fail();
     int first = ls_comm_rank(world) == 0, n = count_choices(p);
     if (first) {
-        printf("%s, %d ranks, %s memory, default %s; median time in us\n%10s", p->name,
-               ls_comm_size(world), in_private ? "private" : "shared", rules, "bytes");
+        printf("%s, %d ranks, %s buffers, default %s; median time in us\n%10s", p->name,
+               ls_comm_size(world), in_private ? "private" : "ls_alloc", rules, "bytes");
         for (int c = 0; c < n; c++)
             printf(" %10s", p->choices[c]);
         printf("  default / best\n");
