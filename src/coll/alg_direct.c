@@ -1,8 +1,7 @@
 /* direct: every member reduces its own segment from everybody's messages, in tree order, and sends
  * the result to everybody. All messages of a chunk are under way at once: two latencies, whatever
  * the number of members; bandwidth-optimal, but for small vectors, which few members reduce. (The
- * reduce-scatter + all-gather of Rabenseifner 2004 with pairwise exchange.) Two members reduce what
- * is not large both, as a whole, after one latency.
+ * reduce-scatter + all-gather of Rabenseifner 2004 with pairwise exchange.)
  */
 #include "coll/algorithm.h"
 
@@ -39,13 +38,6 @@ void lsi_part(size_t count, int parts, int p, size_t *from, size_t *to)
  * time of halves of LSI_CHUNK_HOST, which is what fewer ranks have (Zen 5, two cores, 32 MiB). */
 #define CROWD ((size_t)10 << 20)
 
-/* Of two members each may send all it has, and both add: no more bytes, if each brings one vector,
- * and one latency instead of two. Over loopback TCP that takes 0.7 of the time for 8 B, 0.57 for 16
- * KiB, 0.9 for 256 KiB; but 1.09 for 4 MiB and 1.13 for 100 MiB, which each would read from memory
- * as a whole (Zen 5). */
-#define EXCHANGED ((size_t)512 << 10)
-#define EXCHANGED_LISTS ((size_t)16 << 10) /* of members that bring more than one */
-
 enum { INPUT, RESULT }; /* phases */
 
 typedef struct direct {
@@ -59,7 +51,6 @@ typedef struct direct {
     size_t scratch_part; /* bytes of one vector in it */
     int *got_result;     /* [n * WINDOW] step that received the result of (member, part) */
     int *merged;         /* [WINDOW] */
-    int both;            /* two members exchange all they have, and both add all */
 } direct;
 
 static int is_crowd(const lsi_schedule *s, int n)
@@ -89,10 +80,6 @@ static void segment(const direct *d, int m, size_t *lo, size_t *hi)
     size = size < least ? least : size;
     *lo = size * (size_t)m < r->count ? size * (size_t)m : r->count;
     *hi = *lo + size < r->count ? *lo + size : r->count;
-    if (d->both) {
-        *lo = 0;
-        *hi = r->count;
-    }
 }
 
 /* Member m's part p as a range of the vector. */
@@ -105,10 +92,9 @@ static size_t segment_part(const direct *d, int m, int p, size_t *from)
     return b - a;
 }
 
-/* Is member m sent the sums of others? */
-static int wants_result(const direct *d, int m)
+static int wants_result(const lsi_reduction *r, int m)
 {
-    return !d->both && (d->r->root < 0 || d->r->root == m);
+    return r->root < 0 || r->root == m;
 }
 
 /* Our inputs for the segments of the others, and their results back to us. */
@@ -124,11 +110,11 @@ static void exchange_others(direct *d, int p)
         int window = m * d->s->window + p % d->s->window;
         int after = -1; /* nobody's chunks run ahead: they would be kept and copied */
         if (p >= d->s->window)
-            after = wants_result(d, t->self) ? d->got_result[window] : d->merged[p % d->s->window];
+            after = wants_result(r, t->self) ? d->got_result[window] : d->merged[p % d->s->window];
         for (int j = 0; j < r->n_mine; j++)
             lsi_add_send(d->s, lsi_team_rank(t, m), lsi_tag(INPUT, j, 0, p),
                          lsi_at(r->mine[j], from, r->element), n * r->element, after);
-        if (!wants_result(d, t->self))
+        if (!wants_result(r, t->self))
             continue;
         int end = d->s->n;
         d->got_result[window] =
@@ -138,16 +124,15 @@ static void exchange_others(direct *d, int p)
     }
 }
 
-/* The others' inputs for our segment, the sum, which waits for all steps from `first` on, and its
- * way to those who want it. */
-static void reduce_own(direct *d, int p, int first)
+/* The others' inputs for our segment, the sum, and its way to those who want it. */
+static void reduce_own(direct *d, int p)
 {
     const lsi_reduction *r = d->r;
     const lsi_team *t = r->team;
     size_t from, n = segment_part(d, t->self, p, &from);
     if (!n)
         return;
-    int w = p % d->s->window, k = 0;
+    int w = p % d->s->window, first = d->s->n, k = 0;
     int after = p >= d->s->window ? d->merged[w] : -1;
     for (int m = 0; m < t->n; m++) {
         lsi_tree_node nodes[LSI_TREE_MAX_NODES];
@@ -170,23 +155,10 @@ static void reduce_own(direct *d, int p, int first)
     lsi_after_range(d->s, first, end);
     for (int i = 1; i < t->n; i++) {
         int m = (t->self + i) % t->n;
-        if (wants_result(d, m))
+        if (wants_result(r, m))
             lsi_add_send(d->s, lsi_team_rank(t, m), lsi_tag(RESULT, 0, 0, p), out, n * r->element,
                          d->merged[w]);
     }
-}
-
-static int is_exchange(const lsi_reduction *r)
-{
-    lsi_tree_node nodes[LSI_TREE_MAX_NODES];
-    int n_in = 0;
-    if (r->team->n != 2 || r->root >= 0)
-        return 0;
-    for (int m = 0; m < 2; m++) {
-        const lsi_span span = lsi_team_span(r->team, m);
-        n_in += lsi_tree_nodes(r->team->leaves, span.first, span.end, nodes);
-    }
-    return r->count * r->element <= (n_in == 2 ? EXCHANGED : EXCHANGED_LISTS);
 }
 
 /* The plan over all members' node lists, and scratch for what is received. */
@@ -220,15 +192,14 @@ static int prepare(direct *d)
 
 void lsi_direct_reduce(lsi_schedule *s, const lsi_reduction *r)
 {
-    direct d = {.r = r, .s = s, .both = is_exchange(r)};
+    direct d = {.r = r, .s = s};
     size_t lo, hi;
     segment(&d, 0, &lo, &hi); /* the largest */
     d.parts = lsi_parts_all_to_all(s, r->team->n, hi - lo, r->element);
     if (!prepare(&d))
         return;
     for (int p = 0; p < d.parts; p++) {
-        const int first = s->n;
         exchange_others(&d, p);
-        reduce_own(&d, p, d.both ? first : s->n); /* the sum may overwrite the input */
+        reduce_own(&d, p);
     }
 }

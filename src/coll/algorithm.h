@@ -11,7 +11,6 @@
  *
  * Cost, for n members, b bytes, latency a, time per byte t (reduction aside):
  *     direct   2 a (all messages at once, 2(n-1) of them)      2 b t (n-1)/n
- *              a (two members)                                   b t             (up to 512 KiB)
  *     hd       2 a log2 n                                      2 b t (n-1)/n   (n a power of two)
  *     ring     2 a (n-1)                                       2 b t (n-1)/n
  *     tree     2 a log2 n                                      b t log2 n      (pipelined)
