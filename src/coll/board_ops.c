@@ -4,7 +4,8 @@
  * have entered. Large ones stay where they are: in the shared segment they are read and written
  * in place. Of private memory an all-reduce goes through rooms (board_stage.c) or through
  * process_vm_readv and writev (one copy instead of two); other operations go over the rings, as
- * messages, and all do where the system forbids the kernel's way and there are no rooms.
+ * messages, but for the largest of two members, and all do where the system forbids the kernel's
+ * way and there are no rooms.
  */
 #include "coll/board_ops.h"
 
@@ -349,8 +350,8 @@ static size_t leaves_caches(lsi_coll coll)
     case LSI_GATHER:
     case LSI_SCATTER: return (size_t)10 << 20;
     case LSI_ALLGATHER:
-    case LSI_ALLTOALL: return (size_t)16 << 20; /* each way */
-    case LSI_ALLGATHERV: return (size_t)32 << 20;
+    case LSI_ALLTOALL: return (size_t)16 << 20;   /* each way */
+    case LSI_ALLGATHERV: return (size_t)32 << 20; /* both ways */
     default: return SIZE_MAX;
     }
 }

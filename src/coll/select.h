@@ -39,7 +39,7 @@ typedef enum lsi_reach {
 int lsi_select_offers(lsi_coll coll, lsi_algorithm algorithm);
 /* The tuned defaults for a group of `size`. */
 void lsi_select_defaults(lsi_selection *selection, int size, lsi_reach reach);
-/* One of them. */
+/* The one for so many bytes. */
 lsi_algorithm lsi_select_tuned(lsi_coll coll, size_t bytes, int size, lsi_reach reach);
 /* Put the rules in `text` before what is there. `name` is the variable or flag, for errors. */
 ls_status lsi_select_parse(const char *name, const char *text, lsi_coll coll,
